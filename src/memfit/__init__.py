@@ -1,0 +1,35 @@
+"""Make Keras/TensorFlow training fit in the GPU memory there is.
+
+Importing memfit is cheap: nothing here imports TensorFlow, the first call that needs it does.
+"""
+
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from memfit.errors import MemfitError
+
+if TYPE_CHECKING:
+    from memfit.hardware import devices
+    from memfit.hardware.catalog import GPU, find_gpu
+
+__version__ = "0.1.0.dev0"
+__all__ = ["GPU", "MemfitError", "__version__", "devices", "find_gpu"]
+
+# Public name → where it lives; imported when the name is first used.
+_LAZY = {
+    "GPU": "memfit.hardware.catalog:GPU",
+    "devices": "memfit.hardware.devices",
+    "find_gpu": "memfit.hardware.catalog:find_gpu",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = resolve_name(_LAZY[name])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

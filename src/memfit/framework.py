@@ -1,0 +1,120 @@
+"""TensorFlow and Keras, imported on first use, or one sentence that says why they cannot be.
+
+Every other module gets them here, so that importing memfit never imports TensorFlow by accident.
+"""
+
+import json
+import os
+from importlib import import_module, metadata
+from pathlib import Path
+from types import ModuleType
+
+from memfit.errors import BrokenEnvironmentError
+
+TENSORFLOW_SUPPORTED = ((2, 18), (2, 21))
+KERAS_OLDEST = (3, 9)
+# TensorFlow ships under several names; the first that is installed is the one that is imported.
+TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
+
+INSTALL_TENSORFLOW = 'pip install "memfit[cuda]"   # or "memfit[cpu]" on a machine without a GPU'
+
+
+def tensorflow() -> ModuleType:
+    """Import TensorFlow.
+
+    Raises:
+        BrokenEnvironmentError: If it is missing, cannot be imported, or is not a supported version.
+    """
+    installed = tensorflow_distribution()
+    if installed is None:
+        raise BrokenEnvironmentError(f"TensorFlow is not installed. Install it with: {INSTALL_TENSORFLOW}")
+    if complaint := tensorflow_complaint(installed[1]):
+        raise BrokenEnvironmentError(complaint)
+    try:
+        return import_module("tensorflow")
+    except ImportError as error:
+        raise BrokenEnvironmentError(
+            f"TensorFlow {installed[1]} is installed but cannot be imported: {error}. "
+            "`memfit doctor --deep` shows what is wrong."
+        ) from error
+
+
+def keras() -> ModuleType:
+    """Import Keras 3 on the TensorFlow backend.
+
+    Raises:
+        BrokenEnvironmentError: If Keras is missing, too old, or set to another backend.
+    """
+    tensorflow()
+    if complaint := keras_complaint(installed_version("keras"), keras_backend()):
+        raise BrokenEnvironmentError(complaint)
+    return import_module("keras")
+
+
+def installed_version(distribution: str) -> str | None:
+    """The installed version of a distribution, without importing it."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def tensorflow_distribution() -> tuple[str, str] | None:
+    """Name and version of the installed TensorFlow, without importing it."""
+    for name in TENSORFLOW_DISTRIBUTIONS:
+        if version := installed_version(name):
+            return name, version
+    return None
+
+
+def tensorflow_complaint(version: str) -> str | None:
+    """Why this TensorFlow cannot be used, or `None`. Newer ones are taken on trust."""
+    oldest = TENSORFLOW_SUPPORTED[0]
+    if version_key(version) < oldest:
+        return (
+            f"TensorFlow {version} is too old: memfit works with {dotted(oldest)} and later. "
+            f"Upgrade it with: {INSTALL_TENSORFLOW}"
+        )
+    return None
+
+
+def keras_complaint(version: str | None, backend: str) -> str | None:
+    """Why this Keras cannot be used, or `None`."""
+    if version is None:
+        return 'Keras is not installed. Install it with: pip install "keras>=3.9"'
+    if version_key(version) < KERAS_OLDEST:
+        return (
+            f"Keras {version} is too old: memfit works with {dotted(KERAS_OLDEST)} and later. "
+            'Upgrade it with: pip install --upgrade "keras>=3.9"'
+        )
+    if backend != "tensorflow":
+        return (
+            f"Keras is set to the {backend!r} backend; memfit works with 'tensorflow'. "
+            "Set it with: export KERAS_BACKEND=tensorflow"
+        )
+    return None
+
+
+def keras_backend() -> str:
+    """The backend Keras will use, read as Keras reads it: the environment, then its configuration file."""
+    if backend := os.environ.get("KERAS_BACKEND"):
+        return backend
+    home = os.environ.get("KERAS_HOME")
+    config = (Path(home) if home else Path.home() / ".keras") / "keras.json"
+    try:
+        backend = json.loads(config.read_text(encoding="utf-8")).get("backend")
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow"
+    return backend if isinstance(backend, str) else "tensorflow"
+
+
+def version_key(version: str) -> tuple[int, int]:
+    """Major and minor of a version string."""
+    major, _, rest = version.partition(".")
+    minor = "".join(letter for letter in rest.partition(".")[0] if letter.isdigit())
+    return int(major), int(minor or 0)
+
+
+def dotted(version: tuple[int, int]) -> str:
+    """(2, 18) as "2.18"."""
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,1 @@
+"""What memory there is: the GPU catalog, device configuration, telemetry and the doctor."""

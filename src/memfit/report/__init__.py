@@ -1,0 +1,1 @@
+"""What people see: terminal, JSON, HTML. Reporters never compute."""

@@ -1,0 +1,65 @@
+"""Every command and snippet of the README is executed, and every example."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+SNIPPETS = [text for language, text in BLOCKS if language == "python"]
+COMMANDS = [
+    line[2:] for language, text in BLOCKS if language == "console" for line in text.splitlines() if line[:2] == "$ "
+]
+
+
+def run(command, **options):
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment, **options)
+
+
+def test_every_block_is_of_a_kind_that_is_executed():
+    assert {language for language, _ in BLOCKS} == {"python", "console"}
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_snippet(snippet):
+    done = run([sys.executable, "-c", snippet])
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command(command):
+    program = command.split()[0]
+    if program == "make":  # the targets exist; running the tests from a test would not end
+        done = run(f"{command} --dry-run", shell=True)
+        assert "python" in done.stdout or "memfit" in done.stdout
+    elif program == "pip":  # the extras it names exist
+        declared = (ROOT / "pyproject.toml").read_text()
+        for extra in re.findall(r"memfit\[(\w+)\]", command):
+            assert f"\n{extra} = [" in declared
+        return
+    else:
+        done = run(command, shell=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_example(example):
+    done = run([sys.executable, str(example)])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "OOM when allocating tensor" in done.stdout
+
+
+def test_the_readme_counts_the_catalog_right():
+    from memfit.hardware.catalog import catalog
+
+    assert f"lists {len(catalog())} cards" in (ROOT / "README.md").read_text()
+    assert f"a catalog of {len(catalog())} GPUs" in (ROOT / "CHANGELOG.md").read_text()
