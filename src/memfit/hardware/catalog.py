@@ -18,7 +18,7 @@ from memfit.errors import UnknownGpuError
 from memfit.units import GIB, MIB, Size, format_size, parse_size
 
 # What the driver and the CUDA context hold before TensorFlow asks how much is free. Fitted to start-up lines
-# ("Created device … with 13757 MB memory: … Tesla T4") of T4, V100, P100, L4, RTX 3090, A100 40/80 and H100:
+# ("Created device … with 13757 MB memory: … Tesla T4") of T4, V100, P100, L4, RTX 3090, A100 40/80, H100 and H200:
 # 375 to 1187 MiB, within 330 MiB of this line.
 _DRIVER_BASE, _DRIVER_SHARE = 450 * MIB, 0.007
 

@@ -212,12 +212,13 @@ def _about_environment(
             "The driver's allocator grows on demand anyway; BFC growth settings do not reach it.",
             "unset TF_FORCE_GPU_ALLOW_GROWTH",
         )
-    if growth and "TF_PER_DEVICE_MEMORY_LIMIT_MB" in environment:
+    if "TF_PER_DEVICE_MEMORY_LIMIT_MB" in environment:
+        both = "memory growth is on and " if growth else ""
         yield Finding(
             "warning",
-            "memory growth and a memory limit are both set",
-            "Growth asks the driver for doubling regions and fails at the limit with part of it unused.",
-            "unset TF_FORCE_GPU_ALLOW_GROWTH",
+            f"{both}TF_PER_DEVICE_MEMORY_LIMIT_MB limits nothing",
+            "TensorFlow's allocator does not read it. Set a limit in the script: memfit.devices.configure(limit=...).",
+            "unset TF_PER_DEVICE_MEMORY_LIMIT_MB",
         )
     if asynchronous and nvml.cuda_driver is not None and nvml.cuda_driver < _ASYNC_SINCE:
         yield Finding(

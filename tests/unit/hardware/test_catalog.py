@@ -71,6 +71,7 @@ def test_the_rates_of_each_card_agree_with_its_cores_and_clock():
         ("A100 40GB", 38366),
         ("A100 80GB", 79197),
         ("H100", 78763),
+        ("H200", 140829),
     ],
 )
 def test_the_default_limit_is_what_tensorflow_logs(name, logged_mib):

@@ -103,7 +103,7 @@ def test_an_environment_that_cannot_train_is_broken(machine, no_gpu, installatio
         ({"CUDA_VISIBLE_DEVICES": ""}, "hides every GPU"),
         ({"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, "asked for twice"),
         ({"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_GPU_ALLOCATOR": "cuda_malloc_async"}, "asked for twice"),
-        ({"TF_FORCE_GPU_ALLOW_GROWTH": "1", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "4096"}, "both set"),
+        ({"TF_FORCE_GPU_ALLOW_GROWTH": "1", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "4096"}, "growth is on and"),
         ({"TF_FORCE_UNIFIED_MEMORY": "1"}, "spill to host RAM"),
         ({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"}, "limits nothing"),
         ({"TF_FORCE_GPU_ALLOW_GROWTH": "on"}, "no usable value"),
