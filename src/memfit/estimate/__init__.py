@@ -1,0 +1,1 @@
+"""A `Step` to the peak it will reach: executor order, lifetimes, allocator, workspace."""

@@ -1,0 +1,85 @@
+"""What an operation does with memory: whose buffer its output is, and what it needs while it runs.
+
+Read in TensorFlow 2.21's kernels (op_kernel.cc for the forwarding rule, core/kernels/* for each operation) and
+checked against every allocation of recorded steps on an H200.
+"""
+
+from collections.abc import Sequence
+
+from memfit.trace.step import Op
+
+# The output is the input's buffer, whatever else holds it.
+ALIASES = frozenset(
+    "Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Snapshot EnsureShape Bitcast Switch "
+    "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics".split()
+)
+# The output is the input's buffer when nothing moves, repeats or is left out.
+ALIASES_IF_SAME_SIZE = frozenset(
+    "Tile BroadcastTo Slice StridedSlice Sum Mean Max Min Prod All Any Pack ConcatV2 Transpose Pad Unpack Split".split()
+)
+_ELEMENTWISE_1 = frozenset(
+    "Abs Neg Exp Expm1 Log Log1p Sqrt Rsqrt Square Tanh Sigmoid Relu Relu6 Elu Selu Softplus Softsign Sign Floor Ceil "
+    "Round Rint Reciprocal Inv Sin Cos Tan Erf Erfc Erfinv LogicalNot LeakyRelu Softmax LogSoftmax ClipByValue "
+    "ZerosLike OnesLike Digamma Lgamma BiasAdd TensorScatterUpdate TensorScatterAdd TensorStridedSliceUpdate".split()
+)
+_ELEMENTWISE_2 = frozenset(
+    "Add AddV2 Sub Mul RealDiv Div DivNoNan MulNoNan Maximum Minimum Pow SquaredDifference FloorDiv FloorMod Xdivy "
+    "Xlogy LogicalAnd LogicalOr BitwiseAnd BitwiseOr ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SigmoidGrad "
+    "TanhGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad SoftplusGrad SoftsignGrad".split()
+)
+
+
+def forwardable(op: Op, output: int) -> Sequence[int]:
+    """The inputs whose buffer an output may take over, in the order the kernel tries them."""
+    if op.type in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
+        return (0,) if output == 1 else ()
+    if output != 0:
+        return ()
+    if op.type in _ELEMENTWISE_1:
+        return (0,)
+    if op.type in _ELEMENTWISE_2:
+        return (0, 1)
+    if op.type == "AddN":
+        return range(len(op.inputs))
+    if op.type in ("Select", "SelectV2"):
+        return (1, 2)
+    return ()
+
+
+def temporaries(op: Op, output_bytes: int, input_bytes: Sequence[int]) -> list[int]:
+    """Buffers a kernel holds besides inputs and outputs, without cuDNN's workspace."""
+    match op.type:
+        case "Softmax" | "LogSoftmax":
+            return [output_bytes, output_bytes]
+        case "Einsum":
+            return _einsum(str(op.attributes.get("equation", "")), output_bytes, input_bytes)
+        case "MaxPool3D" | "AvgPool3D":
+            return [input_bytes[0], output_bytes]  # cuDNN pools volumes in NCDHW only
+        case "MaxPool3DGrad":
+            return [output_bytes, input_bytes[1], output_bytes, input_bytes[1]]
+    return []
+
+
+def convolution_temporaries(kind: str, image: int, filters: int) -> list[int]:
+    """What TensorFlow's convolution kernels copy around cuDNN."""
+    # The filter in cuDNN's order; for a gradient by the input also a second whole result that is swapped in.
+    return [filters, image] if kind == "input" else [filters]
+
+
+def _einsum(equation: str, output_bytes: int, input_bytes: Sequence[int]) -> list[int]:
+    """Operands are transposed to batch matrix products, and the result back (linalg/einsum_op_impl.h)."""
+    left, _, result = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != 2 or len(input_bytes) < 2:
+        return [*input_bytes, output_bytes]
+    first, second = terms
+    batch = [label for label in first if label in second and label in result]
+    contracted = [label for label in first if label in second and label not in result]
+    free = [[label for label in term if label not in batch and label not in contracted] for term in terms]
+    copies = []
+    for term, own, size in zip(terms, free, input_bytes, strict=False):
+        if list(term) not in (batch + own + contracted, batch + contracted + own):
+            copies.append(size)
+    if list(result) not in (batch + free[0] + free[1], batch + free[1] + free[0]):
+        copies.append(output_bytes)
+    return copies

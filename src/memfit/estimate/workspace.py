@@ -1,0 +1,187 @@
+"""Scratch memory of cuDNN: what convolutions and recurrent layers take while they run.
+
+The rules are causes, seen in every convolution of 22 models on an H200 (cuDNN 9.19):
+
+- float32 in NCHW runs on TF32 tensor-core kernels that want NHWC: workspace = input + output + filter, converted;
+- a filter gradient adds partial results, as many as fit 9 MiB, at most 15;
+- half precision is NHWC already and takes next to nothing; 1x1 convolutions are plain matrix products there;
+- autotuning also tries FFT kernels, whose workspace is the filter bank in the frequency domain, twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from memfit.trace.step import Op, Step
+from memfit.units import GIB, MIB
+
+Workspace = Callable[[Step, int, int], int]
+"""Scratch bytes of operation `index` of a step at a batch size."""
+
+# TF_CUDNN_WORKSPACE_LIMIT_IN_MB's default (conv_ops.cc).
+DEFAULT_LIMIT = 8 * GIB
+_PARTIAL_RESULTS, _MOST_PARTIAL_RESULTS = 9 * MIB, 15
+# Smaller images than this use the converting kernels for 1x1 convolutions too (all 7 to 19 pixels did, none from 28).
+_SMALL_IMAGE = 20
+# Each autotuning trial writes to a copy of the output between two red zones (redzone_allocator.h: 8 MiB a side).
+_RED_ZONES = 16 * MIB
+_TENSOR_CORE_FP32 = (8, 0)
+
+_CONVOLUTIONS = ("Conv2D", "Conv3D")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The shapes of a convolution or of one of its gradients, at a batch size."""
+
+    kind: str
+    """`forward`, `input` or `filter`: what is computed."""
+    image_bytes: int
+    result_bytes: int
+    filter_bytes: int
+    item_bytes: int
+    kernel: tuple[int, ...]
+    spatial: tuple[int, ...]
+    channels: tuple[int, int]
+    batch: int
+    strided: bool
+    channels_last: bool
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A 1x1 convolution without strides: a matrix product."""
+        return not self.strided and all(size == 1 for size in self.kernel)
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether TensorFlow hands it to cuBLAS instead of cuDNN (conv_ops_impl.h)."""
+        return self.channels_last and self.is_pointwise
+
+
+def convolution(step: Step, index: int, batch: int) -> Convolution | None:
+    """Read an operation as a convolution; `None` if it is none or its shapes are not known."""
+    op = step.ops[index]
+    if not op.type.startswith(_CONVOLUTIONS):
+        return None
+    operands = [step.ops[source].outputs[output] for source, output in op.inputs]
+    if "BackpropInput" in op.type:
+        kind, image, filters, result = "input", op.outputs[0], operands[1], operands[2]
+    elif "BackpropFilter" in op.type:
+        kind, image, filters, result = "filter", operands[0], op.outputs[0], operands[2]
+    else:
+        kind, image, filters, result = "forward", operands[0], operands[1], op.outputs[0]
+    image_shape, filter_shape = image.dimensions(batch), filters.dimensions(batch)
+    sizes = [each.bytes(batch) for each in (image, result, filters)]
+    if image_shape is None or filter_shape is None or None in sizes:
+        return None
+    last = str(op.attributes.get("data_format", "NHWC")).endswith("C")
+    strides = op.attributes.get("strides", [])
+    return Convolution(
+        kind=kind,
+        image_bytes=sizes[0] or 0,
+        result_bytes=sizes[1] or 0,
+        filter_bytes=sizes[2] or 0,
+        item_bytes=image.item_bytes,
+        kernel=filter_shape[:-2],
+        spatial=image_shape[1:-1] if last else image_shape[2:],
+        channels=(filter_shape[-2], filter_shape[-1]),
+        batch=image_shape[0],
+        strided=isinstance(strides, list) and any(stride > 1 for stride in strides),
+        channels_last=last,
+    )
+
+
+def steady_workspace(capability: tuple[int, int] | None, limit: int = DEFAULT_LIMIT) -> Workspace:
+    """What each operation takes once autotuning has chosen."""
+    return partial(_steady, capability or (8, 6), limit)
+
+
+def autotuning_workspace(capability: tuple[int, int] | None, limit: int = DEFAULT_LIMIT) -> Workspace:
+    """The most each operation takes while autotuning tries every kernel."""
+    return partial(_autotuning, capability or (8, 6), limit)
+
+
+def _steady(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> int:
+    op = step.ops[index]
+    if op.type.startswith("CudnnRNN"):
+        return _recurrent(step, op, batch)
+    conv = convolution(step, index, batch)
+    if conv is None or conv.is_matrix_product:
+        return 0
+    size = _converted(conv, capability)
+    return size if size <= limit else 0
+
+
+def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> int:
+    conv = convolution(step, index, batch)
+    if conv is None or conv.is_matrix_product:
+        return _steady(capability, limit, step, index, batch)
+    written = {"forward": conv.result_bytes, "input": conv.image_bytes, "filter": conv.filter_bytes}[conv.kind]
+    candidates = (_converted(conv, capability), _fourier(conv))
+    return written + 2 * _RED_ZONES + max(size for size in (0, *candidates) if size <= limit)
+
+
+def _converted(conv: Convolution, capability: tuple[int, int]) -> int:
+    both = conv.image_bytes + conv.result_bytes
+    if conv.channels_last:
+        # Half precision needs no conversion; only a filter gradient keeps partial results.
+        return _partial_results(conv) if conv.kind == "filter" and not conv.is_pointwise else 0
+    if conv.item_bytes < 4 or capability < _TENSOR_CORE_FP32:
+        return 0
+    if min(conv.channels) < 4 and not conv.strided:
+        return 0
+    if conv.is_pointwise and min(conv.spatial, default=1) >= _SMALL_IMAGE:
+        return _partial_results(conv) if conv.kind == "filter" else 0
+    extra = _partial_results(conv) if conv.kind == "filter" else conv.filter_bytes
+    return both + extra
+
+
+def _partial_results(conv: Convolution) -> int:
+    if not conv.filter_bytes:
+        return 0
+    copies = max(1, min(_MOST_PARTIAL_RESULTS, _PARTIAL_RESULTS // conv.filter_bytes))
+    return copies * conv.filter_bytes
+
+
+def _fourier(conv: Convolution) -> int:
+    """Filters and images in the frequency domain: complex numbers, half of the spectrum."""
+    if conv.strided or conv.is_pointwise or conv.channels_last or len(conv.spatial) != 2:
+        return 0
+    side = 1 << (max(conv.spatial) + max(conv.kernel) - 2).bit_length()
+    spectrum = side * (side // 2 + 1) * 8
+    inputs, outputs = conv.channels
+    return 2 * inputs * outputs * spectrum + conv.batch * (inputs + outputs) * spectrum
+
+
+# Per time step and sample, in units of the layer's width: what cuDNN keeps for the backward pass, and its scratch
+# (fitted to two layers each of LSTM(512) and GRU(256) on an H200, within 1 %).
+_GATES = {"lstm": (5.0, 1.0, 5.57), "gru": (6.0, 2.0, 4.66)}
+
+
+def _recurrent(step: Step, op: Op, batch: int) -> int:
+    shapes = _recurrent_shapes(step, op, batch)
+    if shapes is None:
+        return 0
+    rows, inputs, width, parameters, kind = shapes
+    _, per_input, per_width = _GATES[kind]
+    return int(parameters + rows * 4 * (per_input * inputs + per_width * width))
+
+
+def reserve_space(step: Step, op: Op, batch: int) -> int:
+    """What cuDNN keeps of a recurrent layer for its backward pass; its shape is known only to cuDNN."""
+    shapes = _recurrent_shapes(step, op, batch)
+    if shapes is None:
+        return 0
+    rows, _, width, _, kind = shapes
+    return int(rows * 4 * width * _GATES[kind][0]) + 256
+
+
+def _recurrent_shapes(step: Step, op: Op, batch: int) -> tuple[int, int, int, int, str] | None:
+    """Time steps times samples, input width, layer width, parameter bytes and kind."""
+    operands = [step.ops[source].outputs[output] for source, output in op.inputs[:4]]
+    sequence, state = operands[0].dimensions(batch), operands[1].dimensions(batch)
+    if sequence is None or state is None:
+        return None
+    kind = str(op.attributes.get("rnn_mode", "lstm"))
+    parameters = operands[3].bytes(batch) or 0
+    return sequence[0] * sequence[1], sequence[-1], state[-1], parameters, kind if kind in _GATES else "gru"

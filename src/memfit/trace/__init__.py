@@ -1,0 +1,1 @@
+"""A Keras model to a `Step`: the operations of one training, evaluation or prediction step."""
