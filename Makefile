@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The stamp is written last, so an interrupted set-up starts over.
 READY := .venv/.ready
 
-.PHONY: demo test slow lint types format wheel pins clean
+.PHONY: demo test slow lint types format wheel xla pins clean
 
 demo: $(READY)
 	@$(BIN)/memfit doctor || test $$? -eq 1
@@ -33,10 +33,18 @@ wheel: $(READY)
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
 
+# The extra `xla` (1 GB): XLA's GPU compiler for predictions in that regime.
+xla: .venv/.xla
+.venv/.xla: $(READY) requirements/xla.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/xla.txt
+	@touch $@
+
 # New pins: versions and hashes, no index addresses. Needs uv.
 pins:
 	uv pip compile pyproject.toml --extra cpu --extra gpu --group dev --universal --python-version 3.10 \
 	  --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --quiet -o requirements/dev.txt
+	uv pip compile pyproject.toml --extra xla -c requirements/dev.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --quiet -o requirements/xla.txt
 
 clean:
 	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
+    from memfit.estimate.estimate import Estimate, estimate
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GPU", "MemfitError", "__version__", "devices", "find_gpu"]
+__all__ = ["GPU", "Estimate", "MemfitError", "__version__", "devices", "estimate", "find_gpu"]
 
 # Public name → where it lives; imported when the name is first used.
 _LAZY = {
+    "Estimate": "memfit.estimate.estimate:Estimate",
     "GPU": "memfit.hardware.catalog:GPU",
     "devices": "memfit.hardware.devices",
+    "estimate": "memfit.estimate.estimate:estimate",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
 }
 

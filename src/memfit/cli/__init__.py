@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, gpus
+from memfit.cli import doctor, estimate, gpus
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("doctor")(doctor.doctor)
+app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
 
 

@@ -9,7 +9,7 @@ from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
 
 # Orders of dispatch the band is drawn from, besides the plain one.
-_PERTURBED_ORDERS = (0, 1, 2)
+_PERTURBED_ORDERS = (0, 1)
 
 
 @dataclass(frozen=True)

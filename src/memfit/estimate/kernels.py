@@ -20,7 +20,8 @@ ALIASES_IF_SAME_SIZE = frozenset(
 _ELEMENTWISE_1 = frozenset(
     "Abs Neg Exp Expm1 Log Log1p Sqrt Rsqrt Square Tanh Sigmoid Relu Relu6 Elu Selu Softplus Softsign Sign Floor Ceil "
     "Round Rint Reciprocal Inv Sin Cos Tan Erf Erfc Erfinv LogicalNot LeakyRelu Softmax LogSoftmax ClipByValue "
-    "ZerosLike OnesLike Digamma Lgamma BiasAdd TensorScatterUpdate TensorScatterAdd TensorStridedSliceUpdate".split()
+    "ZerosLike OnesLike Digamma Lgamma BiasAdd TensorScatterUpdate TensorScatterAdd TensorStridedSliceUpdate "
+    "_UnaryOpsComposition".split()
 )
 _ELEMENTWISE_2 = frozenset(
     "Add AddV2 Sub Mul RealDiv Div DivNoNan MulNoNan Maximum Minimum Pow SquaredDifference FloorDiv FloorMod Xdivy "

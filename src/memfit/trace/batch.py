@@ -49,7 +49,8 @@ def tracing_size(model: Any, spec: Callable[[int], Any]) -> int:
 
 def _input_specs(model: Any) -> Any:
     tf = tensorflow()
-    structure = getattr(model, "_inputs_struct", None)
+    # A Sequential model keeps its inputs in the Functional model inside it.
+    structure = getattr(getattr(model, "_functional", None) or model, "_inputs_struct", None)
     if structure is None:
         raise InputError(
             f"{model.name!r} is a subclassed model, which does not say what its inputs are. "
@@ -79,7 +80,7 @@ def _target_specs(model: Any) -> Any:
 
     outputs = tf.nest.flatten(model.outputs)
     flat = [spec(position, output) for position, output in enumerate(outputs)]
-    structure = getattr(model, "_outputs_struct", model.outputs)
+    structure = getattr(getattr(model, "_functional", None) or model, "_outputs_struct", model.outputs)
     return tf.nest.pack_sequence_as(structure, flat)
 
 

@@ -1,0 +1,81 @@
+"""`memfit estimate`: what a model's step will take."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from memfit.errors import InputError
+from memfit.report.console import print_json, stderr, stdout
+
+if TYPE_CHECKING:
+    from memfit.estimate.measure import Measurement
+    from memfit.estimate.regime import Jit
+
+_JIT: "dict[str, Jit]" = {"auto": "auto", "on": True, "off": False}
+
+
+def estimate(
+    target: Annotated[
+        str, typer.Argument(help="file.py:function, package.module:function or model.keras", metavar="TARGET")
+    ],
+    batch: Annotated[int, typer.Option("--batch", "-b", help="The batch size.")],
+    input_shape: Annotated[str | None, typer.Option("--input", help="The input's shape, such as 224,224,3.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Compile with this optimizer.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Compile with this loss.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Build with this dtype policy, such as mixed_float16.")] = None,
+    jit: Annotated[Literal["auto", "on", "off"], typer.Option(help="jit_compile on the target.")] = "auto",
+    gpu: Annotated[str | None, typer.Option(help="The card, by name or memory size.")] = None,
+    cards: Annotated[bool, typer.Option("--gpus", help="Also show the largest batch on every card.")] = False,
+    measured: Annotated[bool, typer.Option("--measure", help="Also run it here and compare.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict the peak memory of a model's training step, without running it and without a GPU.
+
+    Exit code 0: it fits the card; 1: it does not.
+    """
+    from memfit.estimate.estimate import estimate as predict
+    from memfit.report.estimate import render_cards, render_estimate, render_measurement
+    from memfit.trace.target import load_target
+
+    shape = _shape(input_shape)
+    with stderr().status(f"building {target}"):
+        model = load_target(target, input_shape=shape, optimizer=optimizer, loss=loss, policy=policy)
+    with stderr().status("tracing one step"):
+        result = predict(model, batch_size=batch, gpu=gpu, jit=_JIT[jit])
+        fits = result.fits(result.gpu.default_limit)
+        phases = result.phases
+    measurement = _measure(model, batch, result.regime == "xla") if measured else None
+    if as_json:
+        answer = result.to_dict()
+        if measurement is not None:
+            answer["measured"] = measurement.to_dict()
+        if cards:
+            answer["largest_batch"] = {card.name: size for card, size in result.gpus()}
+        print_json(answer)
+    else:
+        out = stdout()
+        out.print(render_estimate(result, phases=bool(phases)))
+        if measurement is not None:
+            out.print(render_measurement(result, measurement))
+        if cards:
+            out.print(render_cards(result))
+    raise typer.Exit(0 if fits else 1)
+
+
+def _measure(model: object, batch: int, jit: bool) -> "Measurement":
+    from memfit.estimate.measure import measure
+
+    with stderr().status("measuring: a few steps in a child process"):
+        return measure(model, batch, jit=jit)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        sizes = tuple(int(size) for size in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"--input {text!r} must be sizes separated by commas, such as 224,224,3.")
+    return sizes

@@ -1,0 +1,70 @@
+"""Which of TensorFlow's two ways of running a step the target will take."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Literal
+
+from memfit.errors import InputError
+from memfit.framework import keras
+from memfit.hardware.compile_mode import AutoJit, auto_jit
+
+Regime = Literal["graph", "xla"]
+Jit = Literal["auto"] | bool
+
+
+def resolve_regime(model: Any, jit: Jit, *, gpu: bool) -> tuple[Regime, str]:
+    """Resolve `jit_compile` for the target, never for the machine the prediction runs on.
+
+    Args:
+        model: The model.
+        jit: What `compile(jit_compile=...)` was given. Keras forgets it: on a machine without a GPU a model compiled
+            with "auto" and one compiled with `False` look the same, so "auto" is assumed.
+        gpu: Whether the target is a GPU.
+
+    Returns:
+        The regime and why.
+
+    Raises:
+        InputError: If XLA is asked for and a layer does not support it.
+    """
+    unsupported = tuple(_layers_without_xla(model, gpu=gpu))
+    if jit is True:
+        if unsupported:
+            raise InputError(
+                f"jit=True, but {unsupported[0]!r} does not support XLA there. Leave jit out or pass jit=False."
+            )
+        return "xla", "jit_compile=True"
+    if jit is False or model.run_eagerly:
+        return "graph", "jit_compile=False" if jit is False else "run_eagerly=True"
+    if jit != "auto":
+        raise InputError(f'jit={jit!r} is not one of "auto", True, False.')
+    if model.jit_compile:
+        return "xla", "the model was compiled with jit_compile=True"
+    determinism = import_module("tensorflow.python.framework.config").is_op_determinism_enabled()
+    resolved: AutoJit = auto_jit(gpu=gpu, deterministic=determinism, unsupported_layers=unsupported)
+    return "xla" if resolved.value else "graph", f'jit_compile="auto": {resolved.reason}'
+
+
+def _layers_without_xla(model: Any, *, gpu: bool) -> Iterator[str]:
+    layers = keras().layers
+    for layer in model._flatten_layers(include_self=False):
+        # Built without a GPU, a layer does not know that it would use cuDNN there.
+        fused = gpu and isinstance(layer, layers.LSTM | layers.GRU) and _uses_cudnn(layer)
+        if fused or not layer.supports_jit:
+            yield layer.name
+
+
+def _uses_cudnn(layer: Any) -> bool:
+    if layer.use_cudnn is False or layer.recurrent_dropout:
+        return False
+    rnn: Any = import_module("keras.src.backend.tensorflow.rnn")
+    cell = layer.cell
+    if hasattr(cell, "reset_after"):
+        return bool(
+            rnn._do_gru_arguments_support_cudnn(
+                cell.activation, cell.recurrent_activation, layer.unroll, cell.use_bias, cell.reset_after
+            )
+        )
+    return bool(
+        rnn._do_lstm_arguments_support_cudnn(cell.activation, cell.recurrent_activation, layer.unroll, cell.use_bias)
+    )
