@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
-    from memfit.estimate.estimate import Estimate, estimate
+    from memfit.estimation.estimate import Estimate, estimate
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
 
@@ -18,10 +18,10 @@ __all__ = ["GPU", "Estimate", "MemfitError", "__version__", "devices", "estimate
 
 # Public name → where it lives; imported when the name is first used.
 _LAZY = {
-    "Estimate": "memfit.estimate.estimate:Estimate",
+    "Estimate": "memfit.estimation.estimate:Estimate",
     "GPU": "memfit.hardware.catalog:GPU",
     "devices": "memfit.hardware.devices",
-    "estimate": "memfit.estimate.estimate:estimate",
+    "estimate": "memfit.estimation.estimate:estimate",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
 }
 

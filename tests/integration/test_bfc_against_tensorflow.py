@@ -9,7 +9,7 @@ from bisect import insort
 
 import pytest
 
-from memfit.estimate.bfc import BFC, OutOfMemory
+from memfit.estimation.bfc import BFC, OutOfMemory
 from memfit.units import KIB, MIB
 
 # An eager op makes its shape, given as a list, a tensor of its own: one int32, gone when the op has run.

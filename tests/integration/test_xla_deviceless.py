@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from memfit.estimate.xla.deviceless import missing_packages
+from memfit.estimation.xla.deviceless import missing_packages
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def test_a_small_network_is_compiled_for_a_gpu_that_is_not_there(run_child):
         """
     import keras, tensorflow as tf
     from keras import layers
-    from memfit.estimate.xla.deviceless import compile_for
-    from memfit.estimate.xla.hlo import lower_to_hlo
-    from memfit.estimate.xla.steady import steady_peak
+    from memfit.estimation.xla.deviceless import compile_for
+    from memfit.estimation.xla.hlo import lower_to_hlo
+    from memfit.estimation.xla.steady import steady_peak
     from memfit.hardware.catalog import find_gpu
 
     model = keras.Sequential([
@@ -64,8 +64,8 @@ def test_old_cards_and_unknown_ones_are_compiled_for_too(run_child):
     temporaries = run_child(
         """
     import tensorflow as tf
-    from memfit.estimate.xla.deviceless import compile_for
-    from memfit.estimate.xla.hlo import lower_to_hlo
+    from memfit.estimation.xla.deviceless import compile_for
+    from memfit.estimation.xla.hlo import lower_to_hlo
     from memfit.hardware.catalog import find_gpu
 
     kernel = tf.Variable(tf.ones((512, 512)))
@@ -81,7 +81,7 @@ def test_old_cards_and_unknown_ones_are_compiled_for_too(run_child):
 def test_a_module_xla_cannot_read_is_an_error_not_a_crash(run_child):
     message = run_child(
         """
-    from memfit.estimate.xla.deviceless import XlaCompilationError, compile_for
+    from memfit.estimation.xla.deviceless import XlaCompilationError, compile_for
     from memfit.hardware.catalog import find_gpu
     try:
         compile_for(b"not a module", find_gpu("H200"), timeout=120)

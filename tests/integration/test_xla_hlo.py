@@ -5,7 +5,7 @@ import pytest
 SMALL_CNN = """
     import keras, tensorflow as tf
     from keras import layers
-    from memfit.estimate.xla.hlo import lower_to_hlo, read_lowered
+    from memfit.estimation.xla.hlo import lower_to_hlo, read_lowered
 
     model = keras.Sequential([
         keras.Input((16, 16, 3)),
@@ -51,7 +51,7 @@ def test_structured_batches_are_lowered_leaf_by_leaf(run_child):
     sizes = run_child(
         """
     import tensorflow as tf
-    from memfit.estimate.xla.hlo import lower_to_hlo
+    from memfit.estimation.xla.hlo import lower_to_hlo
 
     scale = tf.Variable(tf.ones((5,)))
     def step(data):
@@ -70,7 +70,7 @@ def test_the_estimate_without_the_compiler_grows_with_the_batch(run_child):
     small, large = run_child(
         SMALL_CNN
         + """
-    from memfit.estimate.xla.steady import steady_peak_without_compiler
+    from memfit.estimation.xla.steady import steady_peak_without_compiler
     peaks = []
     for batch in (32, 128):
         specs = (tf.TensorSpec((batch, 16, 16, 3), "float32"), tf.TensorSpec((batch,), "int32"))
@@ -88,7 +88,7 @@ def test_an_unknown_batch_size_is_refused_with_the_remedy(run_child):
         """
     import tensorflow as tf
     from memfit.errors import InputError
-    from memfit.estimate.xla.hlo import lower_to_hlo
+    from memfit.estimation.xla.hlo import lower_to_hlo
     try:
         lower_to_hlo(lambda data: data, tf.TensorSpec((None, 3)))
     except InputError as error:
@@ -103,7 +103,7 @@ def test_what_xla_cannot_compile_is_said_to(run_child):
     message = run_child(
         """
     import tensorflow as tf
-    from memfit.estimate.xla.hlo import NotCompilableError, lower_to_hlo
+    from memfit.estimation.xla.hlo import NotCompilableError, lower_to_hlo
     try:
         lower_to_hlo(lambda data: tf.strings.as_string(data), tf.TensorSpec((3,)))
     except NotCompilableError as error:

@@ -8,8 +8,8 @@ from memfit.errors import InputError
 from memfit.report.console import print_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from memfit.estimate.measure import Measurement
-    from memfit.estimate.regime import Jit
+    from memfit.estimation.measure import Measurement
+    from memfit.estimation.regime import Jit
 
 _JIT: "dict[str, Jit]" = {"auto": "auto", "on": True, "off": False}
 
@@ -33,7 +33,7 @@ def estimate(
 
     Exit code 0: it fits the card; 1: it does not.
     """
-    from memfit.estimate.estimate import estimate as predict
+    from memfit.estimation.estimate import estimate as predict
     from memfit.report.estimate import render_cards, render_estimate, render_measurement
     from memfit.trace.target import load_target
 
@@ -63,7 +63,7 @@ def estimate(
 
 
 def _measure(model: object, batch: int, jit: bool) -> "Measurement":
-    from memfit.estimate.measure import measure
+    from memfit.estimation.measure import measure
 
     with stderr().status("measuring: a few steps in a child process"):
         return measure(model, batch, jit=jit)

@@ -10,9 +10,9 @@ from rich.text import Text
 from memfit.units import format_size
 
 if TYPE_CHECKING:
-    from memfit.estimate.estimate import Estimate
-    from memfit.estimate.measure import Measurement
-    from memfit.estimate.phases import Peak
+    from memfit.estimation.estimate import Estimate
+    from memfit.estimation.measure import Measurement
+    from memfit.estimation.phases import Peak
 
 _LARGEST = 5
 _LAYERS = 6

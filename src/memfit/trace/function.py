@@ -1,5 +1,6 @@
 """Trace a step of a model exactly as Keras builds it for the target, without running anything."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -45,7 +46,11 @@ def trace(model: Any, phase: Phase, data: Any, *, gpu: bool) -> Any:
             return function.get_concrete_function(data)
         except Exception as error:
             # Keras and TensorFlow raise whatever a layer raises; the sentence is what the user can act on.
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            # Keras puts the layer first and what it raised behind a mark.
+            said = next((line for line in lines[1:] if line.startswith("\x1b[1m")), None)
+            plain = re.sub(r"\x1b\[\d+m", "", " ".join(filter(None, (lines[0], said)))) if lines else ""
+            reason = plain.rstrip(".") or type(error).__name__
             raise TraceError(
                 f"the {phase} step of {model.name!r} cannot be traced: {reason}. "
                 "Check that model.fit works on a batch of this shape, or pass an example batch as data=(x, y)."

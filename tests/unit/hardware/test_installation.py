@@ -1,3 +1,5 @@
+import sys
+
 from memfit.hardware import installation
 from memfit.hardware.installation import read_installation
 
@@ -13,6 +15,7 @@ def install(monkeypatch, site, build_info):
     (site / "tensorflow/__init__.py").write_text("raise RuntimeError('imported')")
     (platform / "build_info.py").write_text(build_info)
     monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setattr(installation, "tensorflow_distribution", lambda: ("tensorflow", "2.21.0"))
     monkeypatch.setattr(installation, "_loads", lambda _: False)
 

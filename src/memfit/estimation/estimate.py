@@ -1,0 +1,344 @@
+"""`memfit.estimate`: what a step of a model will take on a GPU that need not be there."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from memfit.errors import InputError
+from memfit.estimation.composition import Composition, Kind
+from memfit.estimation.phases import GraphPhase, Peak, PhaseModel, PhasePrediction, XlaPhase
+from memfit.estimation.regime import Jit, Regime, resolve_regime
+from memfit.hardware.catalog import GPU, catalog, find_gpu
+from memfit.hardware.nvml import read_nvml
+from memfit.trace.batch import batch_spec
+from memfit.trace.function import step_function
+from memfit.trace.step import Phase
+from memfit.trace.tracer import refuse_unready, trace_step
+from memfit.units import MIB, Size, format_size, parse_size
+
+# What CUDA, cuDNN and cuBLAS hold outside TensorFlow's pool: 625 MiB on an H200 with convolutions and matrix
+# products loaded; 1.3 GiB was reported for an RTX 3090.
+_CONTEXT, _CONTEXT_LOW, _CONTEXT_HIGH = 625 * MIB, 400 * MIB, 1400 * MIB
+_MOST_BATCH = 2**20
+_UNKNOWN_CARD = "24GiB"
+
+
+def estimate(
+    model: Any,
+    batch_size: int,
+    *,
+    gpu: GPU | Size | None = None,
+    jit: Jit = "auto",
+    data: Any | None = None,
+    resident: Size = 0,
+) -> "Estimate":
+    """Predict the peak memory of training, evaluating and predicting with a model. Nothing is run.
+
+    Args:
+        model: A built and compiled Keras model.
+        batch_size: The batch size.
+        gpu: The card, by name or memory size; by default the one in this machine, else a card of 24 GiB.
+        jit: What `compile(jit_compile=...)` will be given on the target.
+        data: An example batch `(x, y)` or a `tf.data.Dataset`, for models that do not say what theirs looks like.
+        resident: Bytes of data that lie on the device all the time, such as arrays given to `Dataset.from_tensors`.
+
+    Returns:
+        The estimate; print it, or ask it `fits("8GiB")` and `max_batch("8GiB")`.
+
+    Raises:
+        InputError: If the model is not ready, or the batch size is none.
+        TraceError: If its step cannot be traced.
+
+    Example:
+        ```python
+        import keras
+        import memfit
+
+        model = keras.applications.MobileNetV2(weights=None)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        estimate = memfit.estimate(model, batch_size=64, gpu="RTX 3060")
+        print(estimate)
+        ```
+    """
+    refuse_unready(model)
+    _refuse_batch(batch_size)
+    target = gpu if isinstance(gpu, GPU) else find_gpu(gpu) if gpu is not None else default_gpu()
+    regime, reason = resolve_regime(model, jit, gpu=True)
+    source = _Source(model, target, regime, data, parse_size(resident, what="resident") if resident else 0)
+    answer = Estimate(source, model.name, batch_size, target, regime, reason)
+    # Trace now, so that what is wrong with the model is said here.
+    _ = answer.steady_peak
+    return answer
+
+
+def default_gpu() -> GPU:
+    """The card in this machine, or one of a common size."""
+    for reading in read_nvml().gpus:
+        if reading.total:
+            try:
+                return find_gpu(reading.name)
+            except InputError:
+                return find_gpu(reading.total)
+    return find_gpu(_UNKNOWN_CARD)
+
+
+def _refuse_batch(batch_size: int) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= _MOST_BATCH:
+        raise InputError(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_BATCH}.")
+
+
+class _Source:
+    """The model behind an estimate: traced once per phase, asked at any batch size."""
+
+    def __init__(self, model: Any, gpu: GPU, regime: Regime, data: Any | None, resident: int) -> None:
+        self.model, self.gpu, self.regime, self.data, self.resident = model, gpu, regime, data, resident
+        self._phases: dict[Phase, PhaseModel] = {}
+        self._answers: dict[tuple[Phase, int, int, bool, bool], PhasePrediction | None] = {}
+
+    def predict(
+        self, phase: Phase, batch: int, *, limit: int, growth: bool, band: bool = True
+    ) -> PhasePrediction | None:
+        key = (phase, batch, limit, growth, band)
+        if key not in self._answers:
+            # Validation runs inside `fit`, with the optimizer's state in memory all the while.
+            resident = self.resident + (0 if phase == "train" else _optimizer_bytes(self.model))
+            model = self._phase(phase)
+            self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
+        return self._answers[key]
+
+    def _phase(self, phase: Phase) -> PhaseModel:
+        if phase not in self._phases:
+            self._phases[phase] = self._graph(phase) if self.regime == "graph" else self._xla(phase)
+        return self._phases[phase]
+
+    def _graph(self, phase: Phase) -> PhaseModel:
+        return GraphPhase(trace_step(self.model, phase, gpu=self.gpu, data=self.data), self.gpu)
+
+    def _xla(self, phase: Phase) -> PhaseModel:
+        if phase == "train" and not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        return XlaPhase(
+            step_function(self.model, phase),
+            batch_spec(self.model, self.data),
+            self.gpu,
+            _variable_bytes(self.model, phase),
+            [layer.name for layer in self.model._flatten_layers(include_self=False)],
+        )
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """The peak at one batch size."""
+
+    batch_size: int
+    steady_peak: Peak
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The predicted memory of a model on a GPU. Every number is predicted and carries its band."""
+
+    _source: _Source
+    model_name: str
+    batch_size: int
+    gpu: GPU
+    regime: Regime
+    regime_reason: str
+
+    @property
+    def steady_peak(self) -> Peak:
+        """Bytes in use while training runs, as `get_memory_info` shows them under memory growth."""
+        return self._train.steady
+
+    @property
+    def first_step_peak(self) -> Peak:
+        """The peak of the first step, in which convolution kernels are tried out."""
+        return self._train.first_step
+
+    @property
+    def reserved(self) -> Peak:
+        """What the allocator takes from the card under memory growth; under a limit it takes the limit."""
+        return self._train.reserved
+
+    @property
+    def process(self) -> Peak:
+        """What the driver shows for the process: the allocator's pool, the CUDA context and the libraries."""
+        pool = self.reserved
+        return Peak(pool.value + _CONTEXT, pool.low + _CONTEXT_LOW, pool.high + _CONTEXT_HIGH)
+
+    @property
+    def method(self) -> str:
+        """How it was predicted: "executor replay", "XLA compiler" or "HLO liveness"."""
+        return self._train.method
+
+    @property
+    def composition(self) -> Composition:
+        """What is in memory at the peak."""
+        return self._train.composition
+
+    @property
+    def unknown_ops(self) -> tuple[str, ...]:
+        """Operations whose size is not known; they widen the band."""
+        return self._train.unknown_ops
+
+    def breakdown(self) -> dict[Kind, int]:
+        """The bytes at the peak by kind."""
+        return self.composition.breakdown()
+
+    def largest(self, count: int = 10) -> list[dict[str, object]]:
+        """The largest tensors at the peak, with operation, shape, type, layer and the user's line."""
+        return [tensor.to_dict() for tensor in self.composition.live[:count]]
+
+    @cached_property
+    def phases(self) -> Mapping[Phase, Peak | None]:
+        """The steady peaks of train, evaluate and predict; tracing the last two takes a few seconds."""
+        return {phase: self._phase_peak(phase) for phase in ("train", "evaluate", "predict")}
+
+    def at(self, batch_size: int) -> "Estimate":
+        """The same model at another batch size, without tracing it again."""
+        _refuse_batch(batch_size)
+        return Estimate(self._source, self.model_name, batch_size, self.gpu, self.regime, self.regime_reason)
+
+    def limited(self, limit: Size) -> Peak | None:
+        """The steady peak when the GPU is limited to so many bytes; `None` if it does not fit."""
+        found = self._limited(self.batch_size, parse_size(limit, what="limit"))
+        return found.steady if found else None
+
+    def fits(self, budget: Size) -> bool:
+        """Whether training runs under this limit (`memfit.devices.configure(limit=...)`)."""
+        return self.limited(parse_size(budget, what="budget")) is not None
+
+    def max_batch(self, budget: Size) -> int:
+        """The largest batch size that trains under a limit; 0 if not even one sample does."""
+        limit = parse_size(budget, what="budget")
+
+        def fits(batch: int) -> bool:
+            return self._limited(batch, limit, band=False) is not None
+
+        return _largest(fits)
+
+    def batch_curve(self, batch_sizes: Iterable[int] | None = None) -> list[BatchPoint]:
+        """The peak against batch size; by default a quarter to four times this one."""
+        sizes = batch_sizes or sorted({max(1, int(self.batch_size * factor)) for factor in (0.25, 0.5, 1, 2, 4)})
+        return [BatchPoint(size, self.at(size).steady_peak) for size in sizes]
+
+    def gpus(self) -> list[tuple[GPU, int]]:
+        """The largest batch on each card of the catalog when nothing is configured.
+
+        Interpolated between batch sizes that are powers of two, so it may be off by a sample or two.
+        """
+        points: list[tuple[int, int]] = []
+        largest = max(gpu.default_limit for gpu in catalog())
+        size = 1
+        while size <= _MOST_BATCH and (not points or points[-1][1] < largest):
+            found = self._limited(size, 2**50, band=False)
+            points.append((size, found.steady.value if found else 2**50))
+            size *= 2
+        return [(gpu, _interpolated(points, gpu.default_limit)) for gpu in catalog()]
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything as plain JSON values."""
+        limited = self._limited(self.batch_size, self.gpu.default_limit)
+        return {
+            "model": self.model_name,
+            "batch_size": self.batch_size,
+            "gpu": self.gpu.to_dict(),
+            "regime": self.regime,
+            "regime_reason": self.regime_reason,
+            "method": self.method,
+            "steady_peak_bytes": self.steady_peak.value,
+            "low_bytes": self.steady_peak.low,
+            "high_bytes": self.steady_peak.high,
+            "first_step_peak_bytes": self.first_step_peak.value,
+            "first_step_low_bytes": self.first_step_peak.low,
+            "first_step_high_bytes": self.first_step_peak.high,
+            "reserved_bytes": self.reserved.value,
+            "reserved_low_bytes": self.reserved.low,
+            "reserved_high_bytes": self.reserved.high,
+            "process_bytes": self.process.value,
+            "limited_peak_bytes": limited.steady.value if limited else None,
+            "fits": limited is not None,
+            "breakdown": {f"{kind}_bytes": size for kind, size in self.breakdown().items()},
+            "phases": {
+                phase: None
+                if peak is None
+                else {"steady_peak_bytes": peak.value, "low_bytes": peak.low, "high_bytes": peak.high}
+                for phase, peak in self.phases.items()
+            },
+            "layers": {f"{layer}": size for layer, size in list(self.composition.by_layer().items())[:50]},
+            "largest": self.largest(20),
+            "unknown_ops": list(self.unknown_ops),
+        }
+
+    def __str__(self) -> str:
+        # The one look to the right: printing is the reporter's work.
+        from memfit.report.estimate import estimate_text
+
+        return estimate_text(self)
+
+    def __repr__(self) -> str:
+        peak = format_size(self.steady_peak.value)
+        return f"<Estimate {self.model_name} batch {self.batch_size} on {self.gpu.name}: {peak}>"
+
+    def _repr_html_(self) -> str:
+        from memfit.report.estimate import estimate_html
+
+        return estimate_html(self)
+
+    @cached_property
+    def _train(self) -> PhasePrediction:
+        # Growth is bounded by the card; what does not fit any card is predicted all the same.
+        for limit in (self.gpu.default_limit, 2**60):
+            found = self._source.predict("train", self.batch_size, limit=limit, growth=True)
+            if found is not None:
+                return found
+        raise InputError(f"batch_size={self.batch_size} needs more than 64-bit arithmetic holds.")
+
+    def _limited(self, batch: int, limit: int, *, band: bool = True) -> PhasePrediction | None:
+        return self._source.predict("train", batch, limit=limit, growth=False, band=band)
+
+    def _phase_peak(self, phase: Phase) -> Peak | None:
+        if phase == "train":
+            return self.steady_peak
+        found = self._source.predict(phase, self.batch_size, limit=2**60, growth=True)
+        return found.steady if found else None
+
+
+def _variable_bytes(model: Any, phase: Phase) -> dict[Kind, int]:
+    slots = {id(variable) for variable in model.optimizer.variables}
+    parameters = _total_bytes(variable for variable in model.variables if id(variable) not in slots)
+    return {"parameters": parameters, "optimizer_state": _optimizer_bytes(model) if phase == "train" else 0}
+
+
+def _optimizer_bytes(model: Any) -> int:
+    return _total_bytes(model.optimizer.variables)
+
+
+def _total_bytes(variables: Iterable[Any]) -> int:
+    return sum(int(variable.value.dtype.size) * math.prod(variable.shape) for variable in variables)
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """The largest batch that fits, by doubling and then halving the interval."""
+    if not fits(1):
+        return 0
+    good, bad = 1, 2
+    while bad <= _MOST_BATCH and fits(bad):
+        good, bad = bad, bad * 2
+    while bad - good > max(1, good // 256):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def _interpolated(points: list[tuple[int, int]], limit: int) -> int:
+    best = 0
+    for (batch, peak), (next_batch, next_peak) in pairwise(points):
+        if peak > limit:
+            break
+        share = (limit - peak) / max(1, next_peak - peak)
+        best = int(batch + min(1.0, share) * (next_batch - batch))
+    return best

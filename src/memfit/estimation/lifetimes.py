@@ -1,0 +1,280 @@
+"""When each buffer of a step is taken and given back, in the order the executor dispatches operations.
+
+GPU kernels are cheap to dispatch, so one thread runs them in the order they become ready (executor.cc: a FIFO, data
+edges before control edges); a buffer dies when its last consumer has been dispatched. On a CPU expensive kernels go to
+a pool of threads instead, and the same step peaks 6 % higher or lower from run to run; the FIFO is its middle.
+"""
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from memfit.estimation.kernels import (
+    ALIASES,
+    ALIASES_IF_SAME_SIZE,
+    convolution_temporaries,
+    forwardable,
+    temporaries,
+)
+from memfit.estimation.workspace import Workspace, convolution, reserve_space
+from memfit.trace.step import Op, Step
+
+# How far ahead of the FIFO a perturbed order may reach: the pool's threads race at the start of a step, and
+# operations with more than eight consumers are walked in hash order (edgeset.h).
+_PERTURBATION = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A buffer is taken (`size` > 0) or given back (`size` == 0) while an operation runs."""
+
+    buffer: int
+    size: int
+    op: int
+    temporary: bool = False
+    workspace: bool = False
+
+
+@dataclass
+class Program:
+    """The memory events of one step at one batch size."""
+
+    events: list[Event] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    variables_at_start: list[int] = field(default_factory=list)
+    """The buffer each variable has before the step."""
+    variables_at_end: list[int] = field(default_factory=list)
+    """The buffer each variable has after it."""
+    constants: list[int] = field(default_factory=list)
+    """Sizes of constants that live on the device from step to step."""
+    buffers: int = 0
+
+
+def lifetimes(step: Step, batch: int, *, workspace: Workspace, first: bool = False, seed: int | None = None) -> Program:
+    """Walk the step in executor order.
+
+    Args:
+        step: The step.
+        batch: The batch size.
+        workspace: Scratch each operation takes while it runs.
+        first: Whether it is the first step, in which optimizer slots of the same shape still share their zeros.
+        seed: Perturb the order; `None` is the plain FIFO.
+    """
+    return _Walk(step, batch, workspace, first, seed).run()
+
+
+class _Walk:
+    def __init__(self, step: Step, batch: int, workspace: Workspace, first: bool, seed: int | None) -> None:
+        self.step, self.batch, self.workspace = step, batch, workspace
+        self.random = None if seed is None else random.Random(seed)
+        self.program = Program()
+        self.references: list[int] = []
+        self.variable_buffers = self._variables(first)
+        self.program.variables_at_start = list(self.variable_buffers)
+        self.sizes = [self._sizes(op) for op in step.ops]
+        self.elements = [tuple(each.elements(batch) for each in op.outputs) for op in step.ops]
+        self.consumers: list[list[tuple[int, int, int]]] = [[] for _ in step.ops]
+        self.followers: list[list[int]] = [[] for _ in step.ops]
+        self.pending = [0] * len(step.ops)
+        for number, op in enumerate(step.ops):
+            # A Merge waits for whichever branch runs; the other was removed with its branch.
+            self.pending[number] = len(op.inputs) + len(op.control_inputs)
+            for position, (source, output) in enumerate(op.inputs):
+                self.consumers[source].append((output, number, position))
+            for source in op.control_inputs:
+                self.followers[source].append(number)
+        self.arrived: list[list[int | None]] = [[None] * len(op.inputs) for op in step.ops]
+
+    def _variables(self, first: bool) -> list[int]:
+        """Keras fills all slots in one graph, in which Grappler makes one constant of equal zeros."""
+        shared: dict[int, int] = {}
+        buffers = []
+        for variable in self.step.variables:
+            buffer = shared.get(variable.bytes) if first and variable.kind == "optimizer" else None
+            if buffer is None:
+                buffer = self._new_buffer()
+                if variable.kind == "optimizer":
+                    shared[variable.bytes] = buffer
+            self.references[buffer] += 1
+            buffers.append(buffer)
+        return buffers
+
+    def _sizes(self, op: Op) -> tuple[int, ...]:
+        """Bytes each output takes on the device; those in host memory take none."""
+        sizes = tuple(0 if each.on_host else (each.bytes(self.batch) or 0) for each in op.outputs)
+        if op.type == "CudnnRNNV3":
+            return (*sizes[:3], reserve_space(self.step, op, self.batch), *sizes[4:])
+        return sizes
+
+    def run(self) -> Program:
+        constants: dict[int, int] = {}
+        for number, op in enumerate(self.step.ops):
+            if op.type == "Const" and any(self.sizes[number]):
+                buffer = self._new_buffer()
+                self.references[buffer] += 1
+                constants[number] = buffer
+                self.program.constants.append(self.sizes[number][0])
+        self.constants = constants
+        ready = deque(number for number, count in enumerate(self.pending) if count == 0)
+        while ready:
+            if self.random is not None and len(ready) > 1:
+                ready.rotate(-self.random.randrange(min(len(ready), _PERTURBATION)))
+            ready.extend(self._dispatch(ready.popleft()))
+        self.program.variables_at_end = self.variable_buffers
+        self.program.buffers = len(self.references)
+        return self.program
+
+    def _dispatch(self, number: int) -> list[int]:
+        op = self.step.ops[number]
+        self.program.order.append(number)
+        inputs = self.arrived[number]
+        outputs = self._compute(number, op, inputs)
+        for buffer in outputs:
+            if buffer is not None:
+                self.references[buffer] += 1
+        for buffer in inputs:
+            self._release(buffer, number)
+        self.arrived[number] = []
+        ready: list[int] = []
+        for output, consumer, position in self.consumers[number]:
+            buffer = outputs[output] if output < len(outputs) else None
+            if buffer is not None:
+                self.references[buffer] += 1
+                self.arrived[consumer][position] = buffer
+            self._count_down(consumer, ready)
+        for follower in self.followers[number]:
+            self._count_down(follower, ready)
+        for buffer in outputs:
+            self._release(buffer, number)
+        return ready
+
+    def _count_down(self, number: int, ready: list[int]) -> None:
+        self.pending[number] -= 1
+        if self.pending[number] == 0:
+            ready.append(number)
+
+    def _compute(self, number: int, op: Op, inputs: Sequence[int | None]) -> list[int | None]:
+        sizes = self.sizes[number]
+        if op.type == "ReadVariableOp":
+            return [None if op.variable is None else self.variable_buffers[op.variable]]
+        if op.type == "Const":
+            return [self.constants.get(number)]
+        if op.type == "AssignVariableOp":
+            self._assign(op, inputs, number)
+            return [None] * len(sizes)
+        if op.type in ("AssignAddVariableOp", "AssignSubVariableOp"):
+            self._update_in_place(op, number)
+            return [None] * len(sizes)
+        if self._is_alias(number, op):
+            return [
+                inputs[min(index, len(inputs) - 1)] if op.type == "IdentityN" else inputs[0]
+                for index in range(len(sizes))
+            ]
+        outputs: list[int | None] = []
+        for index, size in enumerate(sizes):
+            if not size:
+                outputs.append(None)
+                continue
+            forwarded = self._forwarded(number, op, index, inputs)
+            outputs.append(self._allocate(size, number) if forwarded is None else forwarded)
+        self._scratch(number, op)
+        return outputs
+
+    def _is_alias(self, number: int, op: Op) -> bool:
+        if not op.inputs:
+            return False
+        if op.type in ALIASES:
+            return True
+        source, output = op.inputs[0]
+        if op.type == "Cast":
+            return self.step.ops[source].outputs[output].dtype == op.outputs[0].dtype
+        if op.type in ALIASES_IF_SAME_SIZE and self.elements[source][output] == self.elements[number][0]:
+            return op.type != "Transpose" or self._moves_nothing(op)
+        if op.type in ("Slice", "StridedSlice"):
+            # Rows of a tensor are a part of its buffer.
+            before, after = self._dimensions(source, output), self._dimensions(number, 0)
+            return bool(before and after) and before[1:] == after[1:] and len(before) == len(after)
+        return False
+
+    def _dimensions(self, number: int, output: int) -> tuple[int, ...]:
+        return self.step.ops[number].outputs[output].dimensions(self.batch) or ()
+
+    def _moves_nothing(self, op: Op) -> bool:
+        """A transpose that moves only dimensions of size 1 is a reshape."""
+        before, after = self._dimensions(*op.inputs[0]), op.outputs[0].dimensions(self.batch) or ()
+        return 1 in before and [each for each in before if each != 1] == [each for each in after if each != 1]
+
+    def _forwarded(self, number: int, op: Op, index: int, inputs: Sequence[int | None]) -> int | None:
+        tensor = op.outputs[index]
+        for candidate in forwardable(op, index):
+            if candidate >= len(op.inputs):
+                continue
+            buffer = inputs[candidate]
+            source, output = op.inputs[candidate]
+            given = self.step.ops[source].outputs[output]
+            if (
+                buffer is not None
+                and self.references[buffer] == 1
+                and given.dtype == tensor.dtype
+                and self.elements[source][output] == self.elements[number][index]
+            ):
+                return buffer
+        return None
+
+    def _scratch(self, number: int, op: Op) -> None:
+        held = [self._allocate(size, number, temporary=True) for size in self._temporaries(number, op) if size]
+        if workspace := self.workspace(self.step, number, self.batch):
+            held.append(self._allocate(workspace, number, temporary=True, workspace=True))
+        for buffer in held:
+            self.program.events.append(Event(buffer, 0, number, temporary=True))
+
+    def _temporaries(self, number: int, op: Op) -> list[int]:
+        # The copies are cuDNN's and cuBLAS's; a CPU's kernels work in place.
+        if self.step.device == "CPU":
+            return []
+        conv = convolution(self.step, number, self.batch)
+        if conv is not None:
+            return (
+                []
+                if conv.is_matrix_product
+                else convolution_temporaries(conv.kind, conv.image_bytes, conv.filter_bytes)
+            )
+        input_bytes = [self.sizes[source][output] for source, output in op.inputs]
+        return temporaries(op, self.sizes[number][0] if self.sizes[number] else 0, input_bytes)
+
+    def _assign(self, op: Op, inputs: Sequence[int | None], number: int) -> None:
+        new = inputs[1] if len(inputs) > 1 else None
+        if op.variable is None or new is None:
+            return
+        old = self.variable_buffers[op.variable]
+        self.references[new] += 1
+        self.variable_buffers[op.variable] = new
+        self._release(old, number)
+
+    def _update_in_place(self, op: Op, number: int) -> None:
+        """An update copies the whole variable first when somebody still reads it (training_op_helpers.h)."""
+        if op.variable is None:
+            return
+        old = self.variable_buffers[op.variable]
+        if self.references[old] > 1:
+            new = self._allocate(self.step.variables[op.variable].bytes, number)
+            self.references[new] += 1
+            self.variable_buffers[op.variable] = new
+            self._release(old, number)
+
+    def _new_buffer(self) -> int:
+        self.references.append(0)
+        return len(self.references) - 1
+
+    def _allocate(self, size: int, number: int, *, temporary: bool = False, workspace: bool = False) -> int:
+        buffer = self._new_buffer()
+        self.program.events.append(Event(buffer, size, number, temporary, workspace))
+        return buffer
+
+    def _release(self, buffer: int | None, number: int) -> None:
+        if buffer is None:
+            return
+        self.references[buffer] -= 1
+        if self.references[buffer] == 0:
+            self.program.events.append(Event(buffer, 0, number))

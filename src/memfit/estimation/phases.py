@@ -1,0 +1,172 @@
+"""One phase of a model (train, evaluate or predict) that can be asked for its peak at any batch size."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from memfit.estimation.bfc import OutOfMemory
+from memfit.estimation.composition import Composition, Kind, compose_graph, compose_xla
+from memfit.estimation.graph import GraphModel
+from memfit.estimation.xla.compiled import CompiledStep
+from memfit.estimation.xla.deviceless import compile_for, missing_packages
+from memfit.estimation.xla.hlo import LoweredStep, lower_to_hlo
+from memfit.estimation.xla.steady import SteadyPeak, steady_peak, steady_peak_without_compiler
+from memfit.hardware.catalog import GPU
+from memfit.trace.step import Step
+
+# What a replay leaves open besides the order of dispatch: which convolution kernels autotuning picks, and how threads
+# interleave. Of 46 runs on an H200 the furthest from the nearest replayed order was 2.9 %.
+_REPLAY_MARGIN = 0.03
+# A step with operations of unknown size may need more, by nobody knows how much; this says so.
+_UNKNOWN_MARGIN = 0.25
+# Autotuning's candidates are modelled, but which of them fit and in which order they run is not: the truths lie
+# between 0.8 and 1.5 of the prediction, and up to 2.2 where half precision also tries float32 kernels.
+_FIRST_STEP_LOW, _FIRST_STEP_HIGH = 0.8, 1.5
+# XLA's autotuning took up to 6.3 times the steady peak on an H200 (a U-Net), as a rule 1.0 to 1.3 times.
+_XLA_FIRST_STEP, _XLA_FIRST_STEP_HIGH = 1.05, 6.5
+# A step compiled at another batch size and scaled by what of it follows the batch.
+_SCALED_MARGIN = 0.04
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A predicted number of bytes with its band."""
+
+    value: int
+    low: int
+    high: int
+
+    def scaled(self, low: float, high: float) -> "Peak":
+        """The same value with its band widened by factors."""
+        return Peak(self.value, min(self.low, int(self.value * low)), max(self.high, int(self.value * high)))
+
+
+@dataclass(frozen=True)
+class PhasePrediction:
+    """What a phase reaches at one batch size on an allocator that grows, or under a limit."""
+
+    steady: Peak
+    first_step: Peak
+    reserved: Peak
+    composition: Composition
+    method: str
+    unknown_ops: tuple[str, ...] = ()
+
+
+class PhaseModel(Protocol):
+    """A phase of a model for a target."""
+
+    def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
+        """The peak at a batch size; `None` if it does not fit the limit. Without `band` it is quicker."""
+        ...
+
+
+class GraphPhase:
+    """A phase in the graph regime."""
+
+    def __init__(self, step: Step, gpu: GPU | None) -> None:
+        self._step = step
+        self._model = GraphModel(step, gpu)
+
+    def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
+        """Replay the step on the simulated allocator."""
+        try:
+            found = self._model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
+        except OutOfMemory:
+            return None
+        value = found.replay.steady_peak
+        margin = _REPLAY_MARGIN + (_UNKNOWN_MARGIN if self._unknown() else 0)
+        steady = Peak(
+            value, int(min(found.steady_peaks) * (1 - _REPLAY_MARGIN)), int(max(found.steady_peaks) * (1 + margin))
+        )
+        first = found.replay.first_step_peak
+        return PhasePrediction(
+            steady=steady,
+            first_step=Peak(first, steady.low, max(steady.high, min(limit, int(first * _FIRST_STEP_HIGH)))),
+            reserved=_reserved(found.replay.reserved, steady, limit, growth),
+            composition=compose_graph(found, batch, value, resident),
+            method="executor replay",
+            unknown_ops=self._unknown(),
+        )
+
+    def _unknown(self) -> tuple[str, ...]:
+        # cuDNN alone knows the size of a recurrent layer's reserve space; the workspace model has it.
+        return tuple(op.name for op in self._step.unknown_sizes if not op.type.startswith("CudnnRNN"))
+
+
+class XlaPhase:
+    """A phase in the XLA regime: compiled for one batch size, scaled to others."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        spec: Callable[[int], Any],
+        gpu: GPU,
+        variables: dict[Kind, int],
+        layers: Sequence[str],
+    ) -> None:
+        self._function, self._spec, self._gpu = function, spec, gpu
+        self._variables, self._layers = variables, layers
+        self._compiled: tuple[int, LoweredStep, CompiledStep | None] | None = None
+
+    def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
+        """Compile the step, or scale the one compiled before; the band costs nothing here."""
+        del band
+        if self._compiled is None:
+            lowered = lower_to_hlo(self._function, self._spec(batch))
+            self._compiled = (batch, lowered, compile_for(lowered.hlo, self._gpu) if uses_compiler() else None)
+        compiled_at, lowered, compiled = self._compiled
+        extra = [resident] if resident else []
+        if compiled is None:
+            found = steady_peak_without_compiler(lowered, resident=extra, memory_growth=growth)
+        else:
+            found = steady_peak(compiled, lowered, self._gpu, resident=extra, memory_growth=growth)
+        steady, parts = Peak(found.likely, found.low, found.high), dict(found.parts)
+        if batch != compiled_at:
+            steady, parts = _scaled(found, compiled, batch, compiled_at, resident)
+        if steady.value > limit:
+            return None
+        first = min(limit, int(steady.value * _XLA_FIRST_STEP_HIGH))
+        return PhasePrediction(
+            steady=steady,
+            first_step=Peak(int(steady.value * _XLA_FIRST_STEP), steady.low, max(steady.high, first)),
+            reserved=_reserved(_grown(steady.value), steady, limit, growth),
+            composition=compose_xla(compiled, parts, self._variables, self._layers),
+            method="HLO liveness" if compiled is None else "XLA compiler",
+        )
+
+
+def uses_compiler() -> bool:
+    """Whether XLA's own compiler is there (`memfit[xla]`) and not switched off with MEMFIT_XLA=off."""
+    return os.environ.get("MEMFIT_XLA", "").lower() != "off" and not missing_packages()
+
+
+def _scaled(
+    found: SteadyPeak, compiled: CompiledStep | None, batch: int, compiled_at: int, resident: int
+) -> tuple[Peak, dict[str, int]]:
+    """What follows the batch grows with it; weights, their gradients and slots do not."""
+    parts = dict(found.parts)
+    fixed = 0
+    for buffer in compiled.at_peak if compiled else ():
+        if not any(size and size % compiled_at == 0 for size in buffer.shape.dimensions):
+            fixed += buffer.size
+    ratio = batch / compiled_at
+    parts["temporaries"] = int(fixed + (parts["temporaries"] - fixed) * ratio)
+    parts["batch"] = int(parts["batch"] * ratio)
+    parts["resident data"] = resident
+    value = sum(parts.values())
+    low, high = found.low / found.likely - _SCALED_MARGIN, found.high / found.likely + _SCALED_MARGIN
+    return Peak(value, int(value * low), int(value * high)), parts
+
+
+def _reserved(grown: int, steady: Peak, limit: int, growth: bool) -> Peak:
+    if not growth:
+        return Peak(limit, limit, limit)
+    return Peak(grown, min(grown, _grown(steady.low)), min(limit, max(grown, _grown(steady.high) * 2)))
+
+
+def _grown(size: int) -> int:
+    """What regions that double from 2 MiB add up to."""
+    return int(2 ** (math.floor(math.log2(max(size, 1) + 2 * 2**20)) + 1) - 2 * 2**20)

@@ -1,0 +1,82 @@
+"""What cuDNN's convolutions need beside their operands.
+
+On the GPU XLA times cuDNN's algorithms and keeps the fastest; its workspace then lives in the step's temporary block.
+Which one wins cannot be known without the card, but what each kind needs memory *for* can. Seen in 1,200 convolutions
+of seven networks on an H200 with cuDNN 9:
+
+- Forward and input gradients of channels-last tensors run without (808 of 837), except where the image has fewer
+  channels than the kernels load at once (RGB in float32): then it is first copied to another layout.
+- Filter gradients sum over all pixels of the batch. The sum is split among the multiprocessors, each with a tile of
+  partial sums of its own: at most 128 KiB for each (16.5 MiB on 132), half of that in the middle.
+- Filter gradients of a large window over few channels copy image and output gradient to another layout as well.
+"""
+
+from dataclasses import dataclass
+
+from memfit.estimation.xla.convolution import Convolution
+from memfit.units import KIB
+
+# One tile of float32 partial sums, 128 x 128 or 128 x 256.
+_TILE, _LARGEST_TILE = 64 * KIB, 128 * KIB
+# Pixels that one split sums at least: 90 to 140 where they are few.
+_PIXELS_PER_SPLIT = 128
+# With fewer channels there is no channels-last kernel for float32; XLA pads half precision to as many itself.
+_FEWEST_CHANNELS = 4
+_ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+# Windows over few channels that kernels exist for without another layout.
+_SMALL_WINDOW = 9
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Bytes of workspace: what is likely, and the range autotuning may choose from."""
+
+    low: int
+    likely: int
+    high: int
+
+
+_NOTHING = Workspace(0, 0, 0)
+
+
+def workspace(convolution: Convolution, multiprocessors: int) -> Workspace:
+    """The workspace cuDNN takes for a convolution.
+
+    Args:
+        convolution: The call.
+        multiprocessors: Of the GPU; partial sums are kept for each.
+    """
+    narrow = _is_narrow(convolution)
+    image, weights, output = convolution.image.size, convolution.filter.size, convolution.output.size
+    if convolution.kind == "backward_input":
+        return Workspace(0, 0, multiprocessors * _LARGEST_TILE)
+    if convolution.kind == "forward":
+        return Workspace(0, image + weights, image + weights) if narrow else _NOTHING
+    partial = _partial_sums(convolution, multiprocessors)
+    if narrow:
+        copies = image + output + partial.likely
+        if _taps(convolution) > _SMALL_WINDOW:
+            return Workspace(0, copies, copies)
+        return Workspace(0, 0, partial.high)
+    return partial
+
+
+def _partial_sums(convolution: Convolution, multiprocessors: int) -> Workspace:
+    weights = convolution.filter.size * (4 // min(4, _ELEMENT_BYTES.get(convolution.dtype, 4)))
+    by_pixels = weights * max(1, convolution.positions // _PIXELS_PER_SPLIT)
+    if convolution.feature_groups > 1:
+        return Workspace(0, min(by_pixels, multiprocessors * _TILE // 8), min(by_pixels, multiprocessors * _TILE))
+    likely = min(by_pixels, multiprocessors * _TILE)
+    return Workspace(0, likely, min(by_pixels * 2, multiprocessors * _LARGEST_TILE))
+
+
+def _is_narrow(convolution: Convolution) -> bool:
+    """Whether a pixel has too few channels for the usual kernels (an RGB image in float32)."""
+    return convolution.feature_groups == 1 and convolution.channels[0] < _FEWEST_CHANNELS
+
+
+def _taps(convolution: Convolution) -> int:
+    taps = 1
+    for size in convolution.window:
+        taps *= size
+    return taps

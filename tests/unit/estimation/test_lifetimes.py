@@ -1,0 +1,112 @@
+from memfit.estimation.lifetimes import lifetimes
+
+KIB_PER_SAMPLE = ((256, 0),)  # 256 floats a sample: 1 KiB
+
+
+def no_workspace(_step, _index, _batch):
+    return 0
+
+
+def peak(step, batch, workspace=no_workspace):
+    program = lifetimes(step, batch, workspace=workspace)
+    sizes = {buffer: step.variables[number].bytes for number, buffer in enumerate(program.variables_at_start)}
+    in_use = highest = sum(sizes.values())
+    for event in program.events:
+        if event.size:
+            sizes[event.buffer] = event.size
+            in_use += event.size
+        else:
+            in_use -= sizes[event.buffer]
+        highest = max(highest, in_use)
+    return highest, in_use
+
+
+def test_a_chain_holds_input_and_output_of_one_operation(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    b = builder.op("MatMul", a, shape=KIB_PER_SAMPLE)
+    c = builder.op("MatMul", b, shape=KIB_PER_SAMPLE)
+    builder.op("MatMul", c, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4) == (2 * 4096, 0)
+
+
+def test_an_elementwise_operation_takes_over_a_buffer_nobody_else_needs(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    builder.op("Relu", a, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4)[0] == 4096
+
+
+def test_a_buffer_that_is_needed_again_is_not_taken_over(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    b = builder.op("Relu", a, shape=KIB_PER_SAMPLE)
+    builder.op("MatMul", a, b, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4)[0] == 3 * 4096
+
+
+def test_a_buffer_of_another_size_is_not_taken_over(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    builder.op("Relu", a, shape=((512, 0),))
+    assert peak(builder.build(), 4)[0] == 4096 + 8192
+
+
+def test_reshapes_cost_nothing(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    b = builder.op("Reshape", a, shape=((16, 0), (0, 16)))
+    builder.op("Squeeze", b, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4)[0] == 4096
+
+
+def test_rows_of_a_tensor_are_a_part_of_its_buffer(builder):
+    a = builder.op("IteratorGetNext", shape=((1, 0), (0, 256)))
+    builder.op("Slice", a, shape=((0, 2), (0, 256)))
+    assert peak(builder.build(), 4)[0] == 4096
+
+
+def test_scratch_lives_while_its_operation_runs(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    b = builder.op("MatMul", a, shape=KIB_PER_SAMPLE)
+    builder.op("MatMul", b, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4, lambda _step, index, _batch: 10_000 if index == 1 else 0) == (2 * 4096 + 10_000, 0)
+
+
+def test_updating_a_variable_that_is_still_read_copies_it(builder):
+    weight = builder.variable(4096)
+    read = builder.op("ReadVariableOp", variable=weight, shape=((0, 1024),))
+    update = builder.op("AssignSubVariableOp", variable=weight, shape=None)
+    builder.op("MatMul", read, shape=((0, 1024),), after=[update])
+    assert peak(builder.build(), 1)[0] == 3 * 4096
+
+
+def test_updating_a_variable_that_nobody_reads_is_in_place(builder):
+    weight = builder.variable(4096)
+    read = builder.op("ReadVariableOp", variable=weight, shape=((0, 1024),))
+    used = builder.op("MatMul", read, shape=((0, 1024),))
+    builder.op("AssignSubVariableOp", variable=weight, shape=None, after=[used])
+    assert peak(builder.build(), 1)[0] == 2 * 4096
+
+
+def test_slots_of_one_shape_share_their_zeros_until_the_first_update(builder):
+    for _ in range(3):
+        builder.variable(4096, "optimizer")
+    step = builder.build()
+    assert len(set(lifetimes(step, 1, workspace=no_workspace, first=True).variables_at_start)) == 1
+    assert len(set(lifetimes(step, 1, workspace=no_workspace).variables_at_start)) == 3
+
+
+def test_a_perturbed_order_is_reproducible_and_runs_everything(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    for _ in range(20):
+        builder.op("MatMul", a, shape=KIB_PER_SAMPLE)
+    step = builder.build()
+    first, second = (lifetimes(step, 2, workspace=no_workspace, seed=7).order for _ in range(2))
+    assert first == second != lifetimes(step, 2, workspace=no_workspace).order
+    assert sorted(first) == list(range(21))
+
+
+def test_what_lives_on_the_host_takes_no_device_memory(builder):
+    import dataclasses
+
+    a = builder.op("Shape", shape=((0, 4),))
+    builder.ops[a] = dataclasses.replace(
+        builder.ops[a], outputs=(dataclasses.replace(builder.ops[a].outputs[0], on_host=True),)
+    )
+    assert peak(builder.build(), 1)[0] == 0
