@@ -8,7 +8,9 @@ READY := .venv/.ready
 
 demo: $(READY)
 	@$(BIN)/memfit doctor || test $$? -eq 1
-	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/first_look.py
+	@echo
+	@$(BIN)/memfit estimate keras.applications:MobileNetV2 --batch 64 --gpu "RTX 3060" --jit off
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/first_look.py 2> /dev/null
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not slow"

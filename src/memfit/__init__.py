@@ -10,19 +10,32 @@ from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
     from memfit.estimation.estimate import Estimate, estimate
+    from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GPU", "Estimate", "MemfitError", "__version__", "devices", "estimate", "find_gpu"]
+__all__ = [
+    "GPU",
+    "Estimate",
+    "Measurement",
+    "MemfitError",
+    "__version__",
+    "devices",
+    "estimate",
+    "find_gpu",
+    "measure",
+]
 
 # Public name → where it lives; imported when the name is first used.
 _LAZY = {
     "Estimate": "memfit.estimation.estimate:Estimate",
     "GPU": "memfit.hardware.catalog:GPU",
+    "Measurement": "memfit.estimation.measure:Measurement",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
+    "measure": "memfit.estimation.measure:measure",
 }
 
 

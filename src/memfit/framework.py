@@ -5,6 +5,7 @@ Every other module gets them here, so that importing memfit never imports Tensor
 
 import json
 import os
+import sys
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,24 @@ def tensorflow() -> ModuleType:
             f"TensorFlow {installed[1]} is installed but cannot be imported: {error}. "
             "`memfit doctor --deep` shows what is wrong."
         ) from error
+
+
+def import_for_predicting() -> None:
+    """Import TensorFlow quietly and keep it off the GPU; for commands that predict and measure in child processes.
+
+    No log level silences its start-up chatter. A GPU it saw it would take whole, and nothing were left to measure on.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        tensorflow()
+        # The first look at the devices speaks too.
+        import_module("tensorflow").config.set_visible_devices([], "GPU")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def keras() -> ModuleType:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,14 @@ def run(command, **options):
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "COLUMNS": "100",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment, **options)
 
 
 def test_every_block_is_of_a_kind_that_is_executed():
-    assert {language for language, _ in BLOCKS} == {"python", "console"}
+    assert {language for language, _ in BLOCKS} == {"python", "console", "text"}
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
@@ -49,6 +51,20 @@ def test_command(command):
     else:
         done = run(command, shell=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (text[2:], after)
+        for (language, text), (next_one, after) in pairwise(BLOCKS)
+        if (language, next_one) == ("console", "text")
+    ],
+)
+def test_output_that_is_shown_is_what_comes_out(command, shown):
+    said = [line.rstrip() for line in run(command, shell=True).stdout.splitlines()]
+    for line in shown.splitlines():
+        assert line.rstrip() in {*said, "..."}
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

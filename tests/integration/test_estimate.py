@@ -214,6 +214,22 @@ def test_a_layer_that_cannot_be_traced_is_told():
         memfit.estimate(model, batch_size=4, gpu="3060", jit=False)
 
 
+def test_a_loop_is_refused_in_graph_mode_by_name():
+    inputs = keras.Input((8, 4))
+    looped = layers.SimpleRNN(8, name="looped")(inputs)
+    model = compiled(keras.Model(inputs, layers.Dense(2, activation="softmax")(looped)))
+    with pytest.raises(TraceError, match="'looped' runs a loop"):
+        memfit.estimate(model, batch_size=4, gpu="3060", jit=False)
+
+
+def test_the_processor_is_a_device_too(estimate):
+    here = memfit.estimate(small_cnn(), batch_size=64, gpu="cpu")
+    assert here.regime == "graph"
+    assert here.breakdown()["workspace"] == 0
+    with pytest.raises(InputError, match="GPUs only"):
+        memfit.estimate(small_cnn(), batch_size=64, gpu="cpu", jit=True)
+
+
 def memfit_estimate(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "memfit", "estimate", *arguments], capture_output=True, text=True, check=False

@@ -4,10 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from memfit import framework
 from memfit.errors import InputError
+from memfit.hardware.nvml import read_nvml
 from memfit.report.console import print_json, stderr, stdout
 
 if TYPE_CHECKING:
+    from memfit.estimation.estimate import Estimate
     from memfit.estimation.measure import Measurement
     from memfit.estimation.regime import Jit
 
@@ -33,6 +36,7 @@ def estimate(
 
     Exit code 0: it fits the card; 1: it does not.
     """
+    framework.import_for_predicting()
     from memfit.estimation.estimate import estimate as predict
     from memfit.report.estimate import render_cards, render_estimate, render_measurement
     from memfit.trace.target import load_target
@@ -44,11 +48,12 @@ def estimate(
         result = predict(model, batch_size=batch, gpu=gpu, jit=_JIT[jit])
         fits = result.fits(result.gpu.default_limit)
         phases = result.phases
-    measurement = _measure(model, batch, result.regime == "xla") if measured else None
+    measurement, here = _measured_here(model, batch, result) if measured else (None, result)
     if as_json:
         answer = result.to_dict()
         if measurement is not None:
             answer["measured"] = measurement.to_dict()
+            answer["predicted_here_bytes"] = here.steady_peak.value
         if cards:
             answer["largest_batch"] = {card.name: size for card, size in result.gpus()}
         print_json(answer)
@@ -56,17 +61,22 @@ def estimate(
         out = stdout()
         out.print(render_estimate(result, phases=bool(phases)))
         if measurement is not None:
-            out.print(render_measurement(result, measurement))
+            out.print(render_measurement(here, measurement))
         if cards:
             out.print(render_cards(result))
     raise typer.Exit(0 if fits else 1)
 
 
-def _measure(model: object, batch: int, jit: bool) -> "Measurement":
+def _measured_here(model: object, batch: int, result: "Estimate") -> "tuple[Measurement, Estimate]":
+    """Run the model on the device that is there, and predict for that device."""
+    from memfit.estimation.estimate import estimate as predict
     from memfit.estimation.measure import measure
 
     with stderr().status("measuring: a few steps in a child process"):
-        return measure(model, batch, jit=jit)
+        measurement = measure(model, batch, jit=result.regime == "xla" if read_nvml().gpus else False)
+    if measurement.device.startswith("GPU"):
+        return measurement, predict(model, batch_size=batch, gpu=measurement.device_name, jit=measurement.jit)
+    return measurement, predict(model, batch_size=batch, gpu="cpu", jit=False)
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ _ALIGNMENT = 256
 _SPLIT_ANYWAY = 128 * MIB
 _FIRST_REGION = 2 * MIB
 # Regions never merge, so each starts in an address range of its own.
-_REGION_STRIDE = 1 << 44
+_REGION_STRIDE, _MOST_REGIONS = 1 << 44, 1 << 12
 
 
 class OutOfMemory(Exception):  # noqa: N818 - an outcome, not an error of ours
@@ -38,14 +38,17 @@ class BFC:
     Args:
         limit: The most it may take from the device.
         growth: Take regions that double as needed, or the whole limit with the first allocation.
+        descending: Whether later regions lie at lower addresses. The driver decides, and equal free chunks are taken
+            lowest address first.
     """
 
-    def __init__(self, limit: int, *, growth: bool) -> None:
+    def __init__(self, limit: int, *, growth: bool, descending: bool = False) -> None:
         self.limit = limit
         self.in_use = 0
         self.peak = 0
         self.reserved = 0
         self._growth = growth
+        self._descending = descending
         self._next_region = _FIRST_REGION if growth else limit // _ALIGNMENT * _ALIGNMENT
         self._regions = 0
         self._free: list[tuple[int, int]] = []
@@ -109,7 +112,8 @@ class BFC:
             self._next_region *= 2
         self._regions += 1
         self.reserved += size
-        address = self._regions * _REGION_STRIDE
+        place = _MOST_REGIONS - self._regions if self._descending else self._regions
+        address = place * _REGION_STRIDE
         self._chunks[address] = _Chunk(size, False, None, None)
         insort(self._free, (size, address))
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from memfit.estimation.graph import GraphPrediction
 from memfit.estimation.xla.compiled import Buffer, CompiledStep
+from memfit.trace.reader import layer_of
 from memfit.trace.step import Op, Part, Step, VariableKind
 
 Kind = Literal["parameters", "gradients", "optimizer_state", "activations", "workspace", "input_batch", "other"]
@@ -194,8 +195,7 @@ def _buffer(buffer: Buffer, layers: Sequence[str]) -> LiveTensor:
     workspace = buffer.opcode == "custom-call" and buffer.shape.dtype in ("u8", "s8")
     backward = buffer.op_name.startswith("gradient")
     kind: Kind = "workspace" if workspace else "gradients" if backward else "activations"
-    names = [part for part in buffer.layer.split("/") if part]
-    layer = next((name for part in reversed(names) for name in (part, part.rpartition("_")[0]) if name in layers), None)
+    layer = layer_of(layers)(buffer.op_name)
     return LiveTensor(
         buffer.size, kind, buffer.op_name or buffer.instruction, buffer.opcode, tuple(buffer.shape.dimensions),
         buffer.shape.dtype, layer, buffer.source or None,

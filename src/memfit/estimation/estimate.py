@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from memfit.estimation.composition import Composition, Kind
 from memfit.estimation.phases import GraphPhase, Peak, PhaseModel, PhasePrediction, XlaPhase
 from memfit.estimation.regime import Jit, Regime, resolve_regime
 from memfit.hardware.catalog import GPU, catalog, find_gpu
+from memfit.hardware.host import host_memory
 from memfit.hardware.nvml import read_nvml
 from memfit.trace.batch import batch_spec
 from memfit.trace.function import step_function
@@ -40,7 +41,8 @@ def estimate(
     Args:
         model: A built and compiled Keras model.
         batch_size: The batch size.
-        gpu: The card, by name or memory size; by default the one in this machine, else a card of 24 GiB.
+        gpu: The card, by name or memory size; by default the one in this machine, else a card of 24 GiB. "cpu" is
+            this machine's processor on TensorFlow's BFC allocator, what `measure` uses where there is no GPU.
         jit: What `compile(jit_compile=...)` will be given on the target.
         data: An example batch `(x, y)` or a `tf.data.Dataset`, for models that do not say what theirs looks like.
         resident: Bytes of data that lie on the device all the time, such as arrays given to `Dataset.from_tensors`.
@@ -65,13 +67,27 @@ def estimate(
     """
     refuse_unready(model)
     _refuse_batch(batch_size)
-    target = gpu if isinstance(gpu, GPU) else find_gpu(gpu) if gpu is not None else default_gpu()
-    regime, reason = resolve_regime(model, jit, gpu=True)
+    target = gpu if isinstance(gpu, GPU) else _find_device(gpu)
+    regime, reason = resolve_regime(model, jit, gpu=target is not _cpu())
+    if regime == "xla" and target is _cpu():
+        raise InputError('jit=True on gpu="cpu" is not predicted: XLA is modelled for GPUs only. Pass jit=False.')
     source = _Source(model, target, regime, data, parse_size(resident, what="resident") if resident else 0)
     answer = Estimate(source, model.name, batch_size, target, regime, reason)
     # Trace now, so that what is wrong with the model is said here.
     _ = answer.steady_peak
     return answer
+
+
+@cache
+def _cpu() -> GPU:
+    memory = host_memory().ceiling
+    return GPU("CPU", memory or find_gpu(_UNKNOWN_CARD).memory)
+
+
+def _find_device(name: Size | None) -> GPU:
+    if name is None:
+        return default_gpu()
+    return _cpu() if isinstance(name, str) and name.lower() == "cpu" else find_gpu(name)
 
 
 def default_gpu() -> GPU:
@@ -115,7 +131,8 @@ class _Source:
         return self._phases[phase]
 
     def _graph(self, phase: Phase) -> PhaseModel:
-        return GraphPhase(trace_step(self.model, phase, gpu=self.gpu, data=self.data), self.gpu)
+        gpu = None if self.gpu is _cpu() else self.gpu
+        return GraphPhase(trace_step(self.model, phase, gpu=gpu, data=self.data), gpu)
 
     def _xla(self, phase: Phase) -> PhaseModel:
         if phase == "train" and not self.model.optimizer.built:

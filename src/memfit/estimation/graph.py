@@ -8,8 +8,9 @@ from memfit.estimation.workspace import DEFAULT_LIMIT, Workspace, autotuning_wor
 from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
 
-# Orders of dispatch the band is drawn from, besides the plain one.
-_PERTURBED_ORDERS = (0, 1)
+# What the band is drawn from besides the plain replay: seeds of other orders of dispatch (`None`: the plain one), and
+# whether the driver hands out regions at descending addresses.
+_PERTURBATIONS: tuple[tuple[int | None, bool], ...] = ((None, True), (0, False), (1, True))
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class GraphModel:
         capability = gpu.compute_capability if gpu else None
         self._steady: Workspace = steady_workspace(capability, workspace_limit) if gpu else _no_workspace
         self._autotuning: Workspace = autotuning_workspace(capability, workspace_limit) if gpu else _no_workspace
+        self._programs_of: int | None = None
+        self._kept: dict[int | None, tuple[list[Program], Program]] = {}
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int = 0, band: bool = True) -> GraphPrediction:
         """Replay the step.
@@ -53,19 +56,34 @@ class GraphModel:
         Raises:
             OutOfMemory: If it does not fit.
         """
-        seeds: tuple[int | None, ...] = (None, *_PERTURBED_ORDERS) if band else (None,)
-        peaks = []
-        plain: tuple[Replay, list[Program]] | None = None
-        for seed in seeds:
-            programs = [lifetimes(step, batch, workspace=self._steady, seed=seed) for step in self._outcomes()]
+        plain = (None, False)
+        results = []
+        for seed, descending in (plain, *_PERTURBATIONS) if band else (plain,):
+            programs, first = self._programs(batch, seed)
+            results.append(
+                replay(
+                    self.step,
+                    programs,
+                    first,
+                    limit=limit,
+                    growth=growth,
+                    resident=resident,
+                    descending=descending,
+                )
+            )
+        at = results[0].peak_program
+        peaks = tuple(result.steady_peak for result in results)
+        return GraphPrediction(results[0], self._programs(batch, None)[0][at], self._outcomes()[at], peaks)
+
+    def _programs(self, batch: int, seed: int | None) -> tuple[list[Program], Program]:
+        """The steady programs and the first one, kept for the batch size asked for last."""
+        if self._programs_of != batch:
+            self._kept, self._programs_of = {}, batch
+        if seed not in self._kept:
+            steady = [lifetimes(step, batch, workspace=self._steady, seed=seed) for step in self._outcomes()]
             first = lifetimes(self.step, batch, workspace=self._autotuning, first=True, seed=seed)
-            result = replay(self.step, programs, first, limit=limit, growth=growth, resident=resident)
-            peaks.append(result.steady_peak)
-            plain = plain or (result, programs)
-        result, programs = plain or (result, programs)
-        return GraphPrediction(
-            result, programs[result.peak_program], self._outcomes()[result.peak_program], tuple(peaks)
-        )
+            self._kept[seed] = (steady, first)
+        return self._kept[seed]
 
     def _outcomes(self) -> list[Step]:
         return [self.step, self.step.otherwise] if self.step.otherwise else [self.step]

@@ -26,7 +26,14 @@ class Replay:
 
 
 def replay(
-    step: Step, programs: Sequence[Program], first: Program, *, limit: int, growth: bool, resident: int = 0
+    step: Step,
+    programs: Sequence[Program],
+    first: Program,
+    *,
+    limit: int,
+    growth: bool,
+    resident: int = 0,
+    descending: bool = False,
 ) -> Replay:
     """Create the variables, run the first step and then steady ones.
 
@@ -37,11 +44,12 @@ def replay(
         limit: The most the allocator may take.
         growth: Whether it grows on demand.
         resident: Bytes of data that lie on the device all the time, such as a dataset made of arrays.
+        descending: Whether the driver hands out regions at descending addresses.
 
     Raises:
         OutOfMemory: If a step does not fit.
     """
-    allocator = BFC(limit, growth=growth)
+    allocator = BFC(limit, growth=growth, descending=descending)
     variables = _create(step, first, allocator, resident)
     allocator.reset_peak()
     variables = _run(first, allocator, variables)

@@ -27,7 +27,7 @@ _SMALL_IMAGE = 20
 _RED_ZONES = 16 * MIB
 _TENSOR_CORE_FP32 = (8, 0)
 
-_CONVOLUTIONS = ("Conv2D", "Conv3D")
+_CONVOLUTIONS = ("Conv2D", "Conv3D", "_FusedConv2D")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Convolution:
     """The shapes of a convolution or of one of its gradients, at a batch size."""
 
     kind: str
-    """`forward`, `input` or `filter`: what is computed."""
+    """`forward`, `fused` (forward with bias and activation), `input` or `filter`: what is computed."""
     image_bytes: int
     result_bytes: int
     filter_bytes: int
@@ -69,7 +69,8 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     elif "BackpropFilter" in op.type:
         kind, image, filters, result = "filter", operands[0], op.outputs[0], operands[2]
     else:
-        kind, image, filters, result = "forward", operands[0], operands[1], op.outputs[0]
+        kind = "fused" if op.type.startswith("_Fused") else "forward"
+        image, filters, result = operands[0], operands[1], op.outputs[0]
     image_shape, filter_shape = image.dimensions(batch), filters.dimensions(batch)
     sizes = [each.bytes(batch) for each in (image, result, filters)]
     if image_shape is None or filter_shape is None or None in sizes:
@@ -116,13 +117,14 @@ def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int,
     conv = convolution(step, index, batch)
     if conv is None or conv.is_matrix_product:
         return _steady(capability, limit, step, index, batch)
-    written = {"forward": conv.result_bytes, "input": conv.image_bytes, "filter": conv.filter_bytes}[conv.kind]
+    written = {"input": conv.image_bytes, "filter": conv.filter_bytes}.get(conv.kind, conv.result_bytes)
     candidates = (_converted(conv, capability), _fourier(conv))
     return written + 2 * _RED_ZONES + max(size for size in (0, *candidates) if size <= limit)
 
 
 def _converted(conv: Convolution, capability: tuple[int, int]) -> int:
-    both = conv.image_bytes + conv.result_bytes
+    # A fused kernel writes its result where it belongs; only the input is converted.
+    both = conv.image_bytes + (0 if conv.kind == "fused" else conv.result_bytes)
     if conv.channels_last:
         # Half precision needs no conversion; only a filter gradient keeps partial results.
         return _partial_results(conv) if conv.kind == "filter" and not conv.is_pointwise else 0

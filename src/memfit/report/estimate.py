@@ -78,9 +78,9 @@ def _peaks(estimate: "Estimate", phases: bool) -> Table:
     for column in ("bytes", "from", "to"):
         table.add_column(column, justify="right")
     table.add_column("", style="dim")
-    _add_peak(table, "steady peak", estimate.steady_peak, "in use while training runs")
+    _add_peak(table, "steady peak", estimate.steady_peak, "in use while training")
     _add_peak(table, "first step", estimate.first_step_peak, "kernels are tried out")
-    _add_peak(table, "reserved", estimate.reserved, "taken from the card under memory growth")
+    _add_peak(table, "reserved", estimate.reserved, "from the card, under growth")
     _add_peak(table, "process", estimate.process, "as nvidia-smi shows it")
     if phases:
         for phase in ("evaluate", "predict"):
@@ -147,7 +147,7 @@ def render_cards(estimate: "Estimate") -> Table:
 def render_measurement(estimate: "Estimate", measurement: "Measurement") -> Table:
     """Predicted and measured side by side."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"\nmeasured on {measurement.device_name}")
+    table.add_column(f"\n{measurement.device} ({measurement.device_name})")
     for column in ("\npredicted", "\nmeasured", "\ndifference"):
         table.add_column(column, justify="right")
     rows = [

@@ -90,12 +90,16 @@ def read_step(
 
 
 def layer_of(names: Iterable[str]) -> Callable[[str], str | None]:
-    """Find the layer in an operation's name: the innermost path component that is one, less Keras's call count."""
+    """Find the layer in an operation's name: the innermost path component that is one.
+
+    A step is traced after the model was built, so TensorFlow has put a number behind each layer's name: the scope
+    `conv2d_1` is the layer `conv2d`, and `conv2d_1_2` the layer `conv2d_1`.
+    """
     known = frozenset(names)
 
     def find(operation: str) -> str | None:
         for component in reversed(operation.split("/")[:-1]):
-            for name in (component, re.sub(r"_\d+$", "", component)):
+            for name in (re.sub(r"_\d+$", "", component), component):
                 if name in known:
                     return name
         return None
