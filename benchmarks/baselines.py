@@ -42,7 +42,7 @@ def grappler_peak(model: Any, batch: int, gpu: GPU) -> int:
     meta = grappler.meta_graph(concrete, gpu=True)
     optimised = meta_graph_pb2.MetaGraphDef()
     optimised.CopyFrom(meta)  # keeps the fetches
-    optimised.graph_def.CopyFrom(grappler.optimise(meta, cluster))
+    optimised.graph_def.CopyFrom(grappler.optimise(meta, gpu))
     usage = cluster.DeterminePeakMemoryUsage(item.Item(optimised, ignore_colocation=True))
     peak, alive = usage[grappler.GPU_DEVICE]
     reads = {node.name for node in optimised.graph_def.node if node.op == "ReadVariableOp"}

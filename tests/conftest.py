@@ -11,6 +11,14 @@ from typing import Any
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Tests neither use nor fill the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMFIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def run_child(tmp_path) -> Callable[..., Any]:
     """Run Python code in a fresh process and return what it passed to `report(...)`.

@@ -1,7 +1,10 @@
 """TensorFlow's own graph optimiser, run for a device that need not be there."""
 
+import json
 from typing import Any
 
+from memfit.cache import cached
+from memfit.framework import tensorflow_distribution
 from memfit.hardware.catalog import GPU
 
 GPU_DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
@@ -67,14 +70,21 @@ def fetches(concrete: Any) -> list[str]:
     return [tensor.name for tensor in concrete.outputs] + [op.name for op in concrete.graph.control_outputs]
 
 
-def optimise(meta: Any, cluster: Any) -> Any:
-    """Run Grappler's default passes; the result is the graph the executor gets."""
+def optimise(meta: Any, gpu: GPU | None) -> Any:
+    """Run Grappler's default passes for a target; the result is the graph the executor gets."""
+    from tensorflow.core.framework import graph_pb2
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.grappler import tf_optimizer
 
-    config = config_pb2.ConfigProto()
-    config.graph_options.rewrite_options.min_graph_nodes = -1
-    return tf_optimizer.OptimizeGraph(config, meta, verbose=False, cluster=cluster)
+    def run() -> bytes:
+        config = config_pb2.ConfigProto()
+        config.graph_options.rewrite_options.min_graph_nodes = -1
+        optimised = tf_optimizer.OptimizeGraph(config, meta, verbose=False, cluster=virtual_cluster(gpu))
+        return bytes(optimised.SerializeToString())
+
+    distribution = tensorflow_distribution() or ("", "")
+    key = (meta.SerializeToString(deterministic=True), json.dumps(gpu.to_dict() if gpu else None), distribution[1])
+    return graph_pb2.GraphDef.FromString(cached("graph", key, run))
 
 
 def output_properties(graph_def: Any, wanted: list[str]) -> dict[str, Any]:

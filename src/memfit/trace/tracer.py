@@ -29,7 +29,7 @@ def trace_step(model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = 
     spec = batch_spec(model, data)
     size = tracing_size(model, spec)
     concrete = trace(model, phase, spec(size), gpu=gpu is not None)
-    graph_def = grappler.optimise(grappler.meta_graph(concrete, gpu=gpu is not None), grappler.virtual_cluster(gpu))
+    graph_def = grappler.optimise(grappler.meta_graph(concrete, gpu=gpu is not None), gpu)
     _refuse_loops(model, graph_def)
     properties = grappler.output_properties(graph_def, grappler.fetches(concrete))
     optimizer = model.optimizer.name if phase == "train" else None

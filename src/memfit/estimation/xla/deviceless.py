@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from memfit import framework
+from memfit.cache import cached
 from memfit.errors import BrokenEnvironmentError, MemfitError
 from memfit.estimation.xla.autotuning import LOG_MODULES, Candidate, announced, candidates, results_text
 from memfit.estimation.xla.compiled import CompiledStep, read_compiled
@@ -91,11 +92,21 @@ def compile_for(hlo: bytes, gpu: GPU, *, timeout: float = 300) -> CompiledStep:
             f"compiling for {gpu.name} without a GPU needs {', '.join(missing)}. "
             'Install it with: pip install "memfit[xla]"   # Python 3.11 or later, Linux, about 0.5 GB'
         )
+    target = target_config(gpu)
+    kept = cached("xla", (hlo, target, PLUGIN_VERSION), lambda: _compile(hlo, gpu, target, timeout))
+    sizes, _, optimised = kept.partition(b"\n")
+    framework.tensorflow()
+    proto = import_module("tensorflow.compiler.xla.service.hlo_pb2").HloProto.FromString(optimised)
+    return read_compiled(proto, **json.loads(sizes))
+
+
+def _compile(hlo: bytes, gpu: GPU, target: str, timeout: float) -> bytes:
+    """The sizes the executable reports as one line of JSON, then the optimised module."""
     deadline = time.monotonic() + timeout
     with tempfile.TemporaryDirectory(prefix="memfit-xla-") as name:
         directory = Path(name)
         (directory / "module.pb").write_bytes(hlo)
-        (directory / "target.txtpb").write_text(target_config(gpu), encoding="utf-8")
+        (directory / "target.txtpb").write_text(target, encoding="utf-8")
         _put_assembler(directory)
         if wanted := _what_would_be_timed(directory, gpu, deadline, timeout):
             results = directory / "autotuning.txtpb"
@@ -107,9 +118,7 @@ def compile_for(hlo: bytes, gpu: GPU, *, timeout: float = 300) -> CompiledStep:
         if not dumps:
             raise XlaCompilationError(f"XLA compiled the step for {gpu.name} but left no buffer assignment to read.")
         optimised = max(dumps, key=lambda path: path.stat().st_size).read_bytes()
-    framework.tensorflow()
-    proto = import_module("tensorflow.compiler.xla.service.hlo_pb2").HloProto.FromString(optimised)
-    return read_compiled(proto, **sizes)
+    return json.dumps(sizes).encode() + b"\n" + optimised
 
 
 def _put_assembler(directory: Path) -> None:
