@@ -245,6 +245,24 @@ def test_the_command_line_answers_with_its_exit_code(tmp_path):
     assert answer["batch_size"] == 4096
 
 
+def test_the_users_line_is_named(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import keras\n"
+        "def build():\n"
+        "    return keras.Sequential([\n"
+        "        keras.Input((32, 32, 3)),\n"
+        "        keras.layers.Conv2D(64, 3, name='wide'),\n"
+        "        keras.layers.GlobalAveragePooling2D(),\n"
+        "        keras.layers.Dense(10),\n"
+        "    ])\n"
+    )
+    done = memfit_estimate(f"{tmp_path}/net.py:build", "--batch", "64", "--jit", "off", "--gpu", "3060", "--json")
+    largest = json.loads(done.stdout)["largest"]
+    assert {"net.py:5"} == {
+        each["source"] for each in largest if each["layer"] == "wide" and each["op_type"] != "Variable"
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

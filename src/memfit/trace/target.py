@@ -17,6 +17,7 @@ from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import keras
+from memfit.trace.source import recording_sources
 
 _FORMS = "Write file.py:function, package.module:function or model.keras."
 _POLICIES = "float32, mixed_float16, mixed_bfloat16, float16, bfloat16, float64"
@@ -58,7 +59,8 @@ def load_target(
         if target.endswith(".keras"):
             model = _load_saved(target, policy)
         else:
-            model = _call(_find_function(target), target, input_shape)
+            with recording_sources():
+                model = _call(_find_function(target), target, input_shape)
         _build(model, input_shape, target)
         _compile(model, optimizer, loss)
     return model

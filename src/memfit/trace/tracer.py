@@ -9,6 +9,7 @@ from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
 from memfit.trace.function import TraceError, trace
 from memfit.trace.reader import layer_of, part_of, read_step
+from memfit.trace.source import sources_of
 from memfit.trace.step import Phase, Step, VariableKind
 
 
@@ -47,7 +48,7 @@ def trace_step(model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = 
             variables=_variables(model, concrete),
             layers=layer_of(layer.name for layer in model._flatten_layers(include_self=False)),
             part=part_of(optimizer),
-            sources={},
+            sources=sources_of(model),
         )
 
     has_conditions = any(node.op == "Switch" for node in graph_def.node)
