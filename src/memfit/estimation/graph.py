@@ -8,8 +8,9 @@ from memfit.estimation.workspace import DEFAULT_LIMIT, Workspace, autotuning_wor
 from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
 
-# What the band is drawn from besides the plain replay: seeds of other orders of dispatch (`None`: the plain one), and
-# whether the driver hands out regions at descending addresses.
+# Replays differ in the order of dispatch (a seed; `None` is the plain FIFO) and in whether the driver hands out regions
+# at descending addresses. The GPU's own runs differ in both.
+_PLAIN: tuple[int | None, bool] = (None, False)
 _PERTURBATIONS: tuple[tuple[int | None, bool], ...] = ((None, True), (0, False), (1, True))
 
 
@@ -18,12 +19,13 @@ class GraphPrediction:
     """A step at a batch size, replayed."""
 
     replay: Replay
+    """The middle one of several."""
     program: Program
-    """The program that reached the peak."""
+    """The program that reached its peak."""
     step: Step
     """The step it belongs to: the one traced, or its other outcome."""
     steady_peaks: tuple[int, ...]
-    """Steady peaks under perturbed orders, the plain order first."""
+    """The steady peaks of all replays, lowest first."""
 
 
 class GraphModel:
@@ -56,24 +58,19 @@ class GraphModel:
         Raises:
             OutOfMemory: If it does not fit.
         """
-        plain = (None, False)
-        results = []
-        for seed, descending in (plain, *_PERTURBATIONS) if band else (plain,):
+        runs = []
+        for seed, descending in (_PLAIN, *_PERTURBATIONS) if band else (_PLAIN,):
             programs, first = self._programs(batch, seed)
-            results.append(
-                replay(
-                    self.step,
-                    programs,
-                    first,
-                    limit=limit,
-                    growth=growth,
-                    resident=resident,
-                    descending=descending,
-                )
+            result = replay(
+                self.step, programs, first, limit=limit, growth=growth, resident=resident, descending=descending
             )
-        at = results[0].peak_program
-        peaks = tuple(result.steady_peak for result in results)
-        return GraphPrediction(results[0], self._programs(batch, None)[0][at], self._outcomes()[at], peaks)
+            runs.append((result, programs))
+        # The middle one; of two middle ones the upper, because a peak is the most of many steps.
+        runs.sort(key=lambda run: run[0].steady_peak)
+        result, programs = runs[len(runs) // 2]
+        at = result.peak_program
+        peaks = tuple(run.steady_peak for run, _ in runs)
+        return GraphPrediction(result, programs[at], self._outcomes()[at], peaks)
 
     def _programs(self, batch: int, seed: int | None) -> tuple[list[Program], Program]:
         """The steady programs and the first one, kept for the batch size asked for last."""

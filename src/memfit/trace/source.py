@@ -49,7 +49,7 @@ def sources_of(model: Any) -> dict[str, str]:
 
 def _users_line() -> str | None:
     """The nearest caller outside the frameworks; none if memfit itself called them."""
-    frame: "FrameType | None" = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package == "memfit":
