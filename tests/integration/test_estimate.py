@@ -214,12 +214,19 @@ def test_a_layer_that_cannot_be_traced_is_told():
         memfit.estimate(model, batch_size=4, gpu="3060", jit=False)
 
 
-def test_a_loop_is_refused_in_graph_mode_by_name():
-    inputs = keras.Input((8, 4))
-    looped = layers.SimpleRNN(8, name="looped")(inputs)
-    model = compiled(keras.Model(inputs, layers.Dense(2, activation="softmax")(looped)))
-    with pytest.raises(TraceError, match="'looped' runs a loop"):
-        memfit.estimate(model, batch_size=4, gpu="3060", jit=False)
+def looped(steps):
+    inputs = keras.Input((steps, 32))
+    hidden = layers.LSTM(64, recurrent_dropout=0.1, name="looped")(inputs)
+    return compiled(keras.Model(inputs, layers.Dense(2, activation="softmax")(hidden)))
+
+
+def test_what_a_loop_keeps_for_its_gradient_grows_with_its_turns():
+    short, long = (memfit.estimate(looped(steps), batch_size=256, gpu="3060", jit=False) for steps in (32, 128))
+    assert short.unknown_ops == long.unknown_ops == ()
+    kept = {tensor.op_type for tensor in long.composition.live[:3]}
+    assert kept == {"TensorListPushBack"}
+    assert long.steady_peak.value > 2.5 * short.steady_peak.value
+    assert next(iter(long.composition.by_layer())) == "looped"
 
 
 def test_the_processor_is_a_device_too(estimate):

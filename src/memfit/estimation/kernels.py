@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from memfit.trace.step import Op
 
-# The output is the input's buffer, whatever else holds it.
+# The output is the input's buffer, whatever else holds it; what is popped from a list is a part of the list.
 ALIASES = frozenset(
     "Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Snapshot EnsureShape Bitcast Switch "
-    "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics".split()
+    "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics TensorListPopBack".split()
 )
 # The output is the input's buffer when nothing moves, repeats or is left out.
 ALIASES_IF_SAME_SIZE = frozenset(

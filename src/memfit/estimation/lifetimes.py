@@ -216,6 +216,7 @@ class _Walk:
             if (
                 buffer is not None
                 and self.references[buffer] == 1
+                and self.step.ops[source].type != "TensorListPopBack"
                 and given.dtype == tensor.dtype
                 and self.elements[source][output] == self.elements[number][index]
             ):

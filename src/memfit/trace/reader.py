@@ -188,6 +188,8 @@ def _tensor(node: Any, properties: Any, batch: int, gpu: bool) -> Tensor:
     dtype = dtypes.as_dtype(properties.dtype)
     if dtype.name in _NEVER_ON_DEVICE:
         return Tensor(dtype.name, 0, (), on_host=True)
+    if node.op.startswith("TensorList") and dtype.is_integer and properties.shape.unknown_rank:
+        return Tensor(dtype.name, dtype.size, (), on_host=True)  # the shape or length of a list's elements
     on_host = node.op in _ON_HOST or (dtype.name == "int32" and node.op not in _INT32_ON_DEVICE)
     return Tensor(dtype.name, dtype.size, _shape(properties.shape, batch), on_host=gpu and on_host)
 

@@ -7,7 +7,8 @@ from memfit.framework import keras
 from memfit.hardware.catalog import GPU
 from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
-from memfit.trace.function import TraceError, trace
+from memfit.trace.function import trace
+from memfit.trace.loops import straighten, with_lists
 from memfit.trace.reader import layer_of, part_of, read_step
 from memfit.trace.source import sources_of
 from memfit.trace.step import Phase, Step, VariableKind
@@ -31,8 +32,8 @@ def trace_step(model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = 
     size = tracing_size(model, spec)
     concrete = trace(model, phase, spec(size), gpu=gpu is not None)
     graph_def = grappler.optimise(grappler.meta_graph(concrete, gpu=gpu is not None), gpu)
-    _refuse_loops(model, graph_def)
-    properties = grappler.output_properties(graph_def, grappler.fetches(concrete))
+    repeats = straighten(graph_def, grappler.fetches(concrete))
+    properties = with_lists(grappler.output_properties(graph_def, grappler.fetches(concrete)), graph_def, repeats)
     optimizer = model.optimizer.name if phase == "train" else None
 
     def read(outcome: bool, otherwise: Step | None) -> Step:
@@ -68,17 +69,6 @@ def refuse_unready(model: Any) -> None:
         raise InputError(
             f"{model.name!r} is not compiled, so its training step is not known. "
             'Call model.compile(optimizer="adam", loss=...) first.'
-        )
-
-
-def _refuse_loops(model: Any, graph_def: Any) -> None:
-    """What a loop keeps for its gradient grows with every turn, which the replay does not follow."""
-    loop = next((node.name for node in graph_def.node if node.op == "Enter"), None)
-    if loop is not None:
-        layer = layer_of(layer.name for layer in model._flatten_layers(include_self=False))(loop) or loop
-        raise TraceError(
-            f"{layer!r} runs a loop in graph mode, which cannot be replayed. Predict it with jit=True, or build the "
-            "layer with unroll=True; LSTM and GRU layers that cuDNN can run have no loop on a GPU."
         )
 
 
