@@ -30,6 +30,10 @@ _ELEMENTWISE_2 = frozenset(
 )
 
 
+# The beginnings of the types of operations that hold more than inputs and outputs while they run.
+NEED_MORE = ("Conv2D", "Conv3D", "_FusedConv2D", "Softmax", "LogSoftmax", "Einsum", "MaxPool3D", "AvgPool3D")
+
+
 def forwardable(op: Op, output: int) -> Sequence[int]:
     """The inputs whose buffer an output may take over, in the order the kernel tries them."""
     if op.type in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from memfit.estimation.kernels import (
     ALIASES,
     ALIASES_IF_SAME_SIZE,
+    NEED_MORE,
     convolution_temporaries,
     forwardable,
     temporaries,
@@ -72,8 +73,8 @@ class _Walk:
         self.references: list[int] = []
         self.variable_buffers = self._variables(first)
         self.program.variables_at_start = list(self.variable_buffers)
-        self.sizes = [self._sizes(op) for op in step.ops]
         self.elements = [tuple(each.elements(batch) for each in op.outputs) for op in step.ops]
+        self.sizes = [self._sizes(number, op) for number, op in enumerate(step.ops)]
         self.consumers: list[list[tuple[int, int, int]]] = [[] for _ in step.ops]
         self.followers: list[list[int]] = [[] for _ in step.ops]
         self.pending = [0] * len(step.ops)
@@ -100,9 +101,12 @@ class _Walk:
             buffers.append(buffer)
         return buffers
 
-    def _sizes(self, op: Op) -> tuple[int, ...]:
+    def _sizes(self, number: int, op: Op) -> tuple[int, ...]:
         """Bytes each output takes on the device; those in host memory take none."""
-        sizes = tuple(0 if each.on_host else (each.bytes(self.batch) or 0) for each in op.outputs)
+        sizes = tuple(
+            0 if each.on_host else (count or 0) * each.item_bytes
+            for each, count in zip(op.outputs, self.elements[number], strict=True)
+        )
         if op.type == "CudnnRNNV3":
             return (*sizes[:3], reserve_space(self.step, op, self.batch), *sizes[4:])
         return sizes
@@ -232,7 +236,7 @@ class _Walk:
 
     def _temporaries(self, number: int, op: Op) -> list[int]:
         # The copies are cuDNN's and cuBLAS's; a CPU's kernels work in place.
-        if self.step.device == "CPU":
+        if self.step.device == "CPU" or not op.type.startswith(NEED_MORE):
             return []
         conv = convolution(self.step, number, self.batch)
         if conv is not None:
