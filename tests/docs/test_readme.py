@@ -62,9 +62,14 @@ def test_command(command):
     ],
 )
 def test_output_that_is_shown_is_what_comes_out(command, shown):
-    said = [line.rstrip() for line in run(command, shell=True).stdout.splitlines()]
+    """The words and the order; the numbers may move with every improvement of the model."""
+    said = [_without_numbers(line) for line in run(command, shell=True).stdout.splitlines()]
     for line in shown.splitlines():
-        assert line.rstrip() in {*said, "..."}
+        assert _without_numbers(line) in {*said, "..."}
+
+
+def _without_numbers(line):
+    return " ".join(re.sub(r"\b[\d.]+\b|█+", "#", line).split())
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
