@@ -74,11 +74,12 @@ def transformer():
 def test_predicted_and_measured_agree(build):
     model, batch = build()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    measured = memfit.measure(model, batch)
+    # Threads that race only ever add to a peak, so of two runs the lower is the nearer to the step itself.
+    measured = min(memfit.measure(model, batch).steady_peak for _ in range(2))
     # The dataset of the measurement keeps a batch of its own.
     batch_bytes = 4 * batch * int(keras.ops.prod(model.input_shape[1:]))
     predicted = memfit.estimate(model, batch_size=batch, gpu="cpu", jit=False, resident=batch_bytes)
-    assert predicted.steady_peak.value == pytest.approx(measured.steady_peak, rel=TOLERANCE)
+    assert predicted.steady_peak.value == pytest.approx(measured, rel=TOLERANCE)
 
 
 @pytest.mark.slow
