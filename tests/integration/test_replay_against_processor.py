@@ -10,7 +10,8 @@ from keras import layers
 
 import memfit
 
-TOLERANCE = 0.12
+# Wide because the measurement is: it has to hold in every run, on every machine. Typical is 2 to 6 %.
+TOLERANCE = 0.25
 
 
 def cnn():
