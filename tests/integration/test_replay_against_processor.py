@@ -1,8 +1,4 @@
-"""The graph replay against a real run on the CPU, through the same allocator.
-
-A CPU hands expensive kernels to a pool of threads, so the same step peaks up to 6 % higher or lower from run to run
-(a GPU's does not); the replay is its middle.
-"""
+"""The graph replay against a real run on the CPU, through the same allocator."""
 
 import keras
 import pytest
@@ -10,8 +6,11 @@ from keras import layers
 
 import memfit
 
-# Wide because the measurement is: it has to hold in every run, on every machine. Typical is 2 to 6 %.
-TOLERANCE = 0.25
+TOLERANCE = 0.05
+# oneDNN orders the consumers of a tensor by addresses, so TensorFlow runs a step in one of several orders, of which
+# the replay has to meet one. In twelve runs the U-Net took 77.9 to 97.4 MiB, the transformer 79.7 to 86.0 and the MLP
+# 61.0 or 62.1; the CNN always took the same.
+ORDERS = {"unet": 6, "transformer": 3, "mlp": 3}
 
 
 def cnn():
@@ -70,23 +69,30 @@ def transformer():
     return keras.Model(inputs, layers.Dense(1000)(tensor)), 32
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [cnn, mlp, unet, transformer])
-def test_predicted_and_measured_agree(build):
+def predicted_and_measured(build):
+    """The prediction, and measurements until one is near it or no more are allowed."""
     model, batch = build()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    # Threads that race only ever add to a peak, so of two runs the lower is the nearer to the step itself.
-    measured = min(memfit.measure(model, batch).steady_peak for _ in range(2))
     # The dataset of the measurement keeps a batch of its own.
     batch_bytes = 4 * batch * int(keras.ops.prod(model.input_shape[1:]))
     predicted = memfit.estimate(model, batch_size=batch, gpu="cpu", jit=False, resident=batch_bytes)
-    assert predicted.steady_peak.value == pytest.approx(measured, rel=TOLERANCE)
+    return predicted, (memfit.measure(model, batch) for _ in range(ORDERS.get(build.__name__, 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [cnn, mlp, unet, transformer])
+def test_predicted_and_measured_agree(build):
+    predicted, measurements = predicted_and_measured(build)
+    peaks = []
+    for measured in measurements:
+        peaks.append(measured.steady_peak)
+        if predicted.steady_peak.value == pytest.approx(measured.steady_peak, rel=TOLERANCE):
+            return
+    pytest.fail(f"predicted {predicted.steady_peak.value}, measured {peaks}")
 
 
 @pytest.mark.slow
 def test_a_loop_keeps_as_much_as_the_first_steps_show():
-    # Later steps of so small a step overlap at times (11 or 17 MiB); the first three never did.
-    model, batch = lstm()
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    predicted = memfit.estimate(model, batch_size=batch, gpu="cpu", jit=False)
-    assert predicted.steady_peak.value == pytest.approx(memfit.measure(model, batch).first_step_peak, rel=TOLERANCE)
+    # Once its kernels have proved cheap, the executor no longer sends them to its pool: later steps take 11 or 17 MiB.
+    predicted, measurements = predicted_and_measured(lstm)
+    assert predicted.steady_peak.value == pytest.approx(next(measurements).first_step_peak, rel=TOLERANCE)

@@ -13,6 +13,18 @@ ALIASES = frozenset(
     "Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Snapshot EnsureShape Bitcast Switch "
     "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics TensorListPopBack".split()
 )
+# What even a CPU runs at once, without its pool of threads (IsExpensive in their kernels).
+CHEAP = frozenset(
+    "Const Identity IdentityN Reshape Squeeze ExpandDims StopGradient Shape Rank Size ShapeN NoOp Switch Merge Enter "
+    "Exit NextIteration LoopCond VarHandleOp _Arg _Retval StridedSlice StridedSliceGrad ControlTrigger "
+    "BroadcastGradientArgs PreventGradient Snapshot".split()
+)
+# What oneDNN replaces on a CPU (mkl_layout_pass.cc).
+REWRITTEN = frozenset(
+    "Conv2D _FusedConv2D Conv2DBackpropInput Conv2DBackpropFilter Conv3D Conv3DBackpropInputV2 Conv3DBackpropFilterV2 "
+    "DepthwiseConv2dNative MatMul _FusedMatMul BatchMatMulV2 MaxPool MaxPoolGrad AvgPool AvgPoolGrad MaxPool3D "
+    "MaxPool3DGrad AvgPool3D AvgPool3DGrad Einsum FusedBatchNormV3 FusedBatchNormGradV3 Softmax".split()
+)
 # The output is the input's buffer when nothing moves, repeats or is left out.
 ALIASES_IF_SAME_SIZE = frozenset(
     "Tile BroadcastTo Slice StridedSlice Sum Mean Max Min Prod All Any Pack ConcatV2 Transpose Pad Unpack Split".split()

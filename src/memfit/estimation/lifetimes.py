@@ -1,8 +1,8 @@
 """When each buffer of a step is taken and given back, in the order the executor dispatches operations.
 
-GPU kernels are cheap to dispatch, so one thread runs them in the order they become ready (executor.cc: a FIFO, data
-edges before control edges); a buffer dies when its last consumer has been dispatched. On a CPU expensive kernels go to
-a pool of threads instead, and the same step peaks 6 % higher or lower from run to run; the FIFO is its middle.
+A buffer dies when its last consumer has been dispatched. GPU kernels are cheap to dispatch, so one thread runs them in
+the order they become ready (executor.cc: a FIFO, data edges before control edges). A CPU's kernels are expensive: of
+those that become ready together all but the last go to a pool, whose thread takes the newest first.
 """
 
 import random
@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from memfit.estimation.kernels import (
     ALIASES,
     ALIASES_IF_SAME_SIZE,
+    CHEAP,
     NEED_MORE,
+    REWRITTEN,
     convolution_temporaries,
     forwardable,
     temporaries,
@@ -68,6 +70,7 @@ def lifetimes(step: Step, batch: int, *, workspace: Workspace, first: bool = Fal
 class _Walk:
     def __init__(self, step: Step, batch: int, workspace: Workspace, first: bool, seed: int | None) -> None:
         self.step, self.batch, self.workspace = step, batch, workspace
+        self.seed = seed or 0
         self.random = None if seed is None else random.Random(seed)
         self.program = Program()
         self.references: list[int] = []
@@ -97,6 +100,8 @@ class _Walk:
                 buffer = self._new_buffer()
                 if variable.kind == "optimizer":
                     shared[variable.bytes] = buffer
+                    # On a CPU the constant itself is the slots' first buffer, and stays.
+                    self.references[buffer] += first and self.step.device == "CPU"
             self.references[buffer] += 1
             buffers.append(buffer)
         return buffers
@@ -120,14 +125,50 @@ class _Walk:
                 constants[number] = buffer
                 self.program.constants.append(self.sizes[number][0])
         self.constants = constants
+        if self.step.device == "CPU" and not self.step.has_loops:
+            self._run_in_pool()
+        else:
+            self._run_inline()
+        self.program.variables_at_end = self.variable_buffers
+        self.program.buffers = len(self.references)
+        return self.program
+
+    def _run_inline(self) -> None:
         ready = deque(number for number, count in enumerate(self.pending) if count == 0)
         while ready:
             if self.random is not None and len(ready) > 1:
                 ready.rotate(-self.random.randrange(min(len(ready), _PERTURBATION)))
             ready.extend(self._dispatch(ready.popleft()))
-        self.program.variables_at_end = self.variable_buffers
-        self.program.buffers = len(self.references)
-        return self.program
+
+    def _run_in_pool(self) -> None:
+        """One thread of a pool; the batch arrives when nothing else is left to do."""
+        ops = self.step.ops
+        roots = [number for number, count in enumerate(self.pending) if count == 0]
+        arriving = [number for number in roots if ops[number].type == "IteratorV2"]
+        pool = [number for number in roots if ops[number].type != "IteratorV2"]
+        if self.random is not None:
+            self.random.shuffle(pool)  # they hang on one source, whose consumers are walked in hash order
+        while pool or arriving:
+            inline = deque([pool.pop() if pool else arriving.pop()])
+            while inline:
+                ready = self._as_rewritten(self._dispatch(inline.popleft()))
+                inline.extend(number for number in ready if ops[number].type in CHEAP)
+                expensive = [number for number in ready if ops[number].type not in CHEAP]
+                if expensive and not inline:
+                    inline.append(expensive.pop())
+                pool.extend(expensive)
+
+    def _as_rewritten(self, ready: list[int]) -> list[int]:
+        """Put oneDNN's kernels behind the other consumers, as its pass does, in an order that depends on addresses.
+
+        It walks the graph from whichever variable comes first: siblings come mostly in one order or its reverse.
+        """
+        rewritten = [number for number in ready if self.step.ops[number].type in REWRITTEN]
+        if self.random is not None and self.seed % 4:
+            self.random.shuffle(rewritten)
+        elif self.random is not None:
+            rewritten.reverse()
+        return [number for number in ready if number not in rewritten] + rewritten
 
     def _dispatch(self, number: int) -> list[int]:
         op = self.step.ops[number]
@@ -235,8 +276,8 @@ class _Walk:
             self.program.events.append(Event(buffer, 0, number, temporary=True))
 
     def _temporaries(self, number: int, op: Op) -> list[int]:
-        # The copies are cuDNN's and cuBLAS's; a CPU's kernels work in place.
-        if self.step.device == "CPU" or not op.type.startswith(NEED_MORE):
+        # The copies are cuDNN's; a CPU's kernels work in place.
+        if not op.type.startswith(NEED_MORE) or (self.step.device == "CPU" and op.type != "Einsum"):
             return []
         conv = convolution(self.step, number, self.batch)
         if conv is not None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
+
 from memfit.errors import InputError, MemfitError
 from memfit.framework import keras, tensorflow
 from memfit.hardware import devices
@@ -23,6 +25,8 @@ from memfit.hardware.host import host_memory
 
 # As in the measurements the predictions were checked with: three steps until nothing is traced or tuned any more.
 _WARM_UP_STEPS = 3
+_FIRST_REGION = 2 * 2**20
+_ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES
 _HOST_SHARE = 0.8  # the rest is for Python and what the allocator does not see
 
 # TensorFlow, XLA and CUDA each say it in their own words, and not always as a ResourceExhaustedError.
@@ -78,6 +82,9 @@ def _set_up(limit: int | None) -> int | None:
     # One operation at a time, so that the same program has the same peak each time.
     tf.config.threading.set_inter_op_parallelism_threads(1)
     devices.configure(limit=limit)
+    if limit is not None:
+        # One region, as a GPU under a limit has: several lie where the system puts them, differently each time.
+        tf.raw_ops.Empty(shape=[max(limit - _FIRST_REGION, 0) >> 20, 2**20], dtype=tf.uint8)
     return limit
 
 
@@ -98,6 +105,9 @@ def _load(path: Path, request: dict[str, Any]) -> Any:
         )
     if request["jit"] is not None:
         model.jit_compile = request["jit"]
+    # Loading created the optimizer's variables; training creates them in its first step.
+    _let_go(model.optimizer.variables)
+    model.optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
     if not tensorflow().config.get_visible_devices("GPU"):
         _own_the_weights(model)
     gc.collect()  # what loading left behind would be counted
@@ -105,9 +115,39 @@ def _load(path: Path, request: dict[str, Any]) -> Any:
 
 
 def _own_the_weights(model: Any) -> None:
-    """Copy every variable: on the CPU it may still use the memory of the array it was loaded from."""
-    for variable in (*model.variables, *model.optimizer.variables):
-        variable.value.assign(tensorflow().raw_ops.DeepCopy(x=variable.value))
+    """Lay the variables out as building a model does.
+
+    A variable that was loaded on the CPU may or may not use the memory of the array it was loaded from, by how that
+    happened to be aligned.
+    """
+    raw = tensorflow().raw_ops
+    values = [_aligned(each.numpy()) for each in model.variables]
+    _let_go(model.variables)
+    gc.collect()
+    trainable = {id(each) for each in model.trainable_variables}
+    for variable, value in zip(model.variables, values, strict=True):
+        # Keras draws a weight in three buffers, of which the last one stays.
+        copies = [raw.DeepCopy(x=value)]
+        for _ in range(2 if id(variable) in trainable and len(variable.shape) > 1 else 0):
+            copies.append(raw.DeepCopy(x=copies[-1]))
+        raw.AssignVariableOp(resource=variable.value.handle, value=copies.pop())
+        copies.clear()
+
+
+def _let_go(variables: Sequence[Any]) -> None:
+    """Free what variables hold, whoever keeps the variables."""
+    tf = tensorflow()
+    for variable in variables:
+        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.zeros((), variable.value.dtype))
+
+
+def _aligned(value: Any) -> Any:
+    """A copy at an address TensorFlow uses as it is, instead of copying it to memory of its own."""
+    room = np.empty(value.nbytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    aligned = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    aligned[...] = value
+    return aligned
 
 
 def _phases(model: Any, batch: Any, steps: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:

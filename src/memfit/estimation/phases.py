@@ -75,22 +75,21 @@ class GraphPhase:
         except OutOfMemory:
             return None
         value = found.replay.steady_peak
-        margin = _REPLAY_MARGIN + (_UNKNOWN_MARGIN if self._unknown() else 0) + (_LOOP_MARGIN if self._loops() else 0)
+        loops = _LOOP_MARGIN if self._step.has_loops else 0
+        margin = _REPLAY_MARGIN + loops + (_UNKNOWN_MARGIN if self._unknown() else 0)
         steady = Peak(
             value, int(found.steady_peaks[0] * (1 - _REPLAY_MARGIN)), int(found.steady_peaks[-1] * (1 + margin))
         )
         first = found.replay.first_step_peak
+        reserved = found.replay.reserved if self._step.device == "GPU" else _grown(value)
         return PhasePrediction(
             steady=steady,
             first_step=Peak(first, steady.low, max(steady.high, min(limit, int(first * _FIRST_STEP_HIGH)))),
-            reserved=_reserved(found.replay.reserved, steady, limit, growth),
+            reserved=_reserved(reserved, steady, limit, growth),
             composition=compose_graph(found, batch, value, resident),
             method="executor replay",
             unknown_ops=self._unknown(),
         )
-
-    def _loops(self) -> bool:
-        return any(op.type == "TensorListPushBack" for op in self._step.ops)
 
     def _unknown(self) -> tuple[str, ...]:
         # cuDNN alone knows the size of a recurrent layer's reserve space; the workspace model has it.

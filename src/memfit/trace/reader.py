@@ -52,7 +52,7 @@ def read_step(
         sources: The user's source line of each layer.
     """
     graph = _Graph(graph_def.node)
-    nodes = _numbered(_that_run(graph, outcome), created_at, part)
+    nodes = _numbered(_that_run(graph, outcome), created_at, part, gpu)
     index = {node.name: position for position, node in enumerate(nodes)}
     created = {name: position for position, name in enumerate(variables)}
     handles = [node for node in nodes if node.op == "VarHandleOp"]
@@ -163,14 +163,17 @@ def _that_run(graph: _Graph, outcome: bool) -> list[Any]:
     return [node for name, node in graph.nodes.items() if name not in dead]
 
 
-def _numbered(nodes: list[Any], created_at: Mapping[str, int], part: Callable[[str], Part]) -> list[Any]:
+def _numbered(nodes: list[Any], created_at: Mapping[str, int], part: Callable[[str], Part], gpu: bool) -> list[Any]:
     """Put nodes in the order in which the runtime visits the consumers of a tensor.
 
-    Seen in recorded steps: forward and backward as Grappler leaves them, then the update as it was traced.
+    Seen in recorded steps: on a GPU forward and backward as Grappler leaves them, then the update as it was traced;
+    on a CPU everything as it was traced.
     """
     order = {node.name: position for position, node in enumerate(nodes)}
 
     def key(node: Any) -> tuple[bool, int]:
+        if not gpu:
+            return False, created_at.get(node.name, 0)
         is_update = part(node.name) == "update"
         return is_update, created_at.get(node.name, 0) if is_update else order[node.name]
 

@@ -90,6 +90,11 @@ class Step:
     """The same step when its conditions turn out false: gradients only accumulated, or not finite."""
 
     @property
+    def has_loops(self) -> bool:
+        """Whether it keeps tensors of each turn of a loop, as a recurrent layer without cuDNN does."""
+        return any(op.type == "TensorListPushBack" for op in self.ops)
+
+    @property
     def unknown_sizes(self) -> tuple[Op, ...]:
         """Operations with an output on the device whose size is not known."""
         return tuple(op for op in self.ops if any(each.shape is None and not each.on_host for each in op.outputs))

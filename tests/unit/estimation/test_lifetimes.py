@@ -110,3 +110,20 @@ def test_what_lives_on_the_host_takes_no_device_memory(builder):
         builder.ops[a], outputs=(dataclasses.replace(builder.ops[a].outputs[0], on_host=True),)
     )
     assert peak(builder.build(), 1)[0] == 0
+
+
+def test_a_processor_takes_the_newest_of_the_expensive_operations_first(builder):
+    batch = builder.op("IteratorV2")
+    a = builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
+    first = builder.op("MatMul", a, shape=KIB_PER_SAMPLE)
+    second = builder.op("MatMul", a, shape=KIB_PER_SAMPLE)
+    after = builder.op("MatMul", second, shape=KIB_PER_SAMPLE)
+    order = lifetimes(builder.build("CPU"), 4, workspace=no_workspace).order
+    assert order == [batch, a, second, after, first]
+
+
+def test_a_processor_waits_for_the_batch_with_everything_else_done(builder):
+    batch = builder.op("IteratorV2")
+    builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
+    other = builder.op("Fill", shape=KIB_PER_SAMPLE)
+    assert lifetimes(builder.build("CPU"), 4, workspace=no_workspace).order[0] == other
