@@ -1,0 +1,1 @@
+"""Which techniques, in one piece of data: the Plan."""

@@ -1,0 +1,1 @@
+"""Training that carries a plan."""
