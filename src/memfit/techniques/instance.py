@@ -1,0 +1,35 @@
+"""Changing one model object for a while."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from memfit.errors import InputError
+from memfit.framework import keras
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+
+@contextmanager
+def retraced(model: Any) -> Iterator[None]:
+    """Have Keras trace the model's steps anew inside, and again afterwards."""
+    _forget(model)
+    try:
+        yield
+    finally:
+        _forget(model)
+
+
+def _forget(model: Any) -> None:
+    for name in _FUNCTIONS:
+        setattr(model, name, None)
+
+
+def refuse_own_train_step(model: Any, technique: str) -> None:
+    """Refuse a model whose training step is not Keras's."""
+    if type(model).train_step is not keras().Model.train_step:
+        raise InputError(
+            f"{technique} cannot be put into the train_step of {type(model).__name__}, which is not Keras's own. "
+            "Move what it does into compute_loss, compute_metrics, add_loss or a layer, or plan without it; "
+            "precision and jit work with any train_step."
+        )

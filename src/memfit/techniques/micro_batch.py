@@ -1,0 +1,187 @@
+"""Micro-batches: the batch the user asked for, a slice at a time inside one step, with one optimizer step at the end.
+
+Each slice's loss is its part of the whole batch's loss (`whole_batch_loss`), each slice draws its rows of the random
+numbers the whole batch would draw (`whole_batch_random`), so that the gradients add up to the batch's own.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from memfit.errors import InputError
+from memfit.framework import keras, tensorflow
+from memfit.techniques.batch_statistics import BatchStatistics
+from memfit.techniques.instance import refuse_own_train_step, retraced
+from memfit.techniques.slices import Slices
+from memfit.techniques.technique import Verdict
+from memfit.techniques.whole_batch_loss import TotalsNeeded, whole_batch_loss
+from memfit.techniques.whole_batch_random import whole_batch_random
+
+# Layers that mix the samples of a batch: normalised over a slice, the result is another one.
+_MIXING = ("BatchNormalization", "SyncBatchNormalization")
+
+
+def check(model: Any, value: Any) -> Verdict:
+    """Refuse what cannot be sliced; say what a slice sees differently."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"micro_batch must be a whole number of samples, at least 1; got {value!r}.")
+    refuse_own_train_step(model, "micro_batch")
+    trainer = keras().Model
+    if type(model).compute_loss is not trainer.compute_loss:
+        raise InputError(
+            f"{model.name!r} has a compute_loss of its own, and whether that is a mean or a sum over samples cannot be "
+            "seen from outside. Give the loss to compile() and extra terms to add_loss(), or plan without micro_batch."
+        )
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise InputError("micro_batch does not work under a distribution strategy with several replicas yet.")
+    mixing = [
+        layer.name for layer in model._flatten_layers() if type(layer).__name__ in _MIXING and layer.trainable
+    ]
+    if mixing:
+        return Verdict(
+            "close",
+            f"{len(mixing)} batch normalisations (such as {mixing[0]!r}) normalise each slice of {value} alone; their "
+            "moving statistics are those of the whole batch",
+        )
+    return Verdict("exact", f"every layer treats samples independently; {value} at a time, one optimizer step a batch")
+
+
+@contextmanager
+def applied(model: Any, value: int) -> Iterator[None]:
+    """Give the model a training step that works in slices."""
+    with retraced(model):
+        model.train_step = lambda data: _SlicedStep(model, value).run(data)
+        try:
+            yield
+        finally:
+            del model.train_step
+
+
+class _SlicedStep:
+    """One traced training step."""
+
+    def __init__(self, model: Any, size: int) -> None:
+        self.model, self.size = model, size
+        self.trainable = model.trainable_weights
+        self.statistics = BatchStatistics(model)
+        self.all_state = model.non_trainable_variables
+        self.state = [each for each in self.all_state if id(each) not in self.statistics.variables]
+
+    def run(self, data: Any) -> Any:
+        """What `Trainer.train_step` does, for `data` in slices."""
+        tf, model = tensorflow(), self.model
+        self.batch = keras().utils.unpack_x_y_sample_weight(data)
+        self.slices = Slices(self.batch, self.size)
+        self.before = [tf.convert_to_tensor(each.value) for each in self.all_state]
+        self._build()
+        try:
+            found = self.slices.run(lambda *part: self._slice(*part, None))
+        except TotalsNeeded:
+            # What a loss is divided by depends on the data: sum that first. TensorFlow prunes everything else.
+            divisors = self.slices.run(self._divisors)["sum"]
+            found = self.slices.run(lambda *part: self._slice(*part, divisors))
+        self._finish(found["sum"], found["latest"])
+        if _samplewise(model):
+            return model.get_metrics_result()
+        x, y, sample_weight = self.batch
+        return model.compute_metrics(x, y, found["rows"], sample_weight=sample_weight)
+
+    def _build(self) -> None:
+        """Create metrics and losses now: inside a loop no variable can be created."""
+        parts = (self.model._compile_loss, self.model._compile_metrics)
+        if not all(part is None or part.built for part in parts):
+            self.model._symbolic_build(data_batch=self.batch)
+
+    def _divisors(self, batch: Any, share: Any, start: Any) -> dict[str, Any]:
+        with ExitStack() as stack:
+            stack.enter_context(self._as_the_batch_began(start))
+            parts = stack.enter_context(whole_batch_loss(self.model, share, only_divisors=True))
+            self._forward(batch)
+        return {"sum": parts.divisors, "latest": (), "rows": ()}
+
+    def _slice(self, batch: Any, share: Any, start: Any, divisors: Sequence[Any] | None) -> dict[str, Any]:
+        """Forward and backward for one slice; of the model, only metrics change."""
+        tf, model = tensorflow(), self.model
+        with tf.GradientTape() as tape, ExitStack() as stack:
+            scope = stack.enter_context(self._as_the_batch_began(start))
+            moments = stack.enter_context(self.statistics.recorded())
+            with whole_batch_loss(model, share, divisors) as parts:
+                predictions, loss = self._forward(batch)
+            scaled = model.optimizer.scale_loss(loss)
+            state = [scope.get_current_value(each) for each in self.state]
+        gradients = tape.gradient(scaled, [each.value for each in self.trainable])
+        self.has_gradient = [each is not None for each in gradients]
+        if _samplewise(model) and model._compile_metrics is not None:
+            _, y, sample_weight = batch
+            model._compile_metrics.update_state(y, predictions, sample_weight)
+        return {
+            "sum": {
+                "loss": loss,
+                "losses": parts.values,
+                "gradients": [
+                    _dense(each, variable)
+                    for each, variable in zip(gradients, self.trainable, strict=True)
+                    if each is not None
+                ],
+                "moments": self.statistics.weighted(moments, share),
+                "state": [each * tf.cast(share, each.dtype) for each in state if each.dtype.is_floating],
+            },
+            "latest": [each for each in state if not each.dtype.is_floating],
+            "rows": () if _samplewise(model) else predictions,
+        }
+
+    def _forward(self, batch: Any) -> tuple[Any, Any]:
+        model = self.model
+        x, y, sample_weight = batch
+        predictions = model(x, training=True) if model._call_has_training_arg else model(x)
+        loss = model._compute_loss(x=x, y=y, y_pred=predictions, sample_weight=sample_weight, training=True)
+        return predictions, loss
+
+    @contextmanager
+    def _as_the_batch_began(self, start: Any) -> Iterator[Any]:
+        """Every slice finds the seeds and statistics the batch found; what it makes of them is kept apart."""
+        jit = bool(self.model.jit_compile)
+        state = [*zip(self.all_state, self.before, strict=True)]
+        # Keras takes what it regularises from the scope alone.
+        state += [(each, tensorflow().convert_to_tensor(each.value)) for each in self.trainable]
+        with (
+            whole_batch_random(self.slices.count, start, self.size, jit=jit),
+            keras().StatelessScope(state, collect_losses=True) as scope,
+        ):
+            yield scope
+
+    def _finish(self, total: dict[str, Any], latest: list[Any]) -> None:
+        """One loss, one optimizer step, one update of all other state."""
+        model = self.model
+        model._loss_tracker.update_state(total["loss"], sample_weight=self.slices.count)
+        trackers = model._compile_loss.metrics if model._compile_loss is not None else ()
+        for metric, value in zip(trackers, total["losses"], strict=False):
+            metric.update_state(value, sample_weight=self.slices.known_count)
+        averaged, newest = iter(total["state"]), iter(latest)
+        for variable in self.state:
+            floating = tensorflow().as_dtype(variable.dtype).is_floating
+            variable.assign(next(averaged) if floating else next(newest))
+        self.statistics.update(total["moments"])
+        if not self.trainable:
+            return
+        gradients = iter(total["gradients"])
+        model.optimizer.apply_gradients(
+            (next(gradients) if has else None, variable)
+            for has, variable in zip(self.has_gradient, self.trainable, strict=True)
+        )
+
+
+def _dense(gradient: Any, variable: Any) -> Any:
+    """An embedding's gradient comes as rows; the optimizers make it dense in the end anyway."""
+    tensor = tensorflow().convert_to_tensor(gradient)
+    tensor.set_shape(variable.shape)
+    return tensor
+
+
+def _samplewise(model: Any) -> bool:
+    """Whether metrics may be updated slice by slice: Keras's own add up over samples; others may not."""
+    if type(model).compute_metrics is not keras().Model.compute_metrics:
+        return False
+    metrics = model._compile_metrics.metrics if model._compile_metrics is not None else []
+    owners = [type(each) for each in metrics] + [each._fn for each in metrics if hasattr(each, "_fn")]
+    return all(each.__module__.startswith("keras.") for each in owners)
