@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
+    from memfit.planning.plan import Plan
+    from memfit.train.applied import applied
+    from memfit.train.fit import fit
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -20,10 +23,13 @@ __all__ = [
     "Estimate",
     "Measurement",
     "MemfitError",
+    "Plan",
     "__version__",
+    "applied",
     "devices",
     "estimate",
     "find_gpu",
+    "fit",
     "measure",
 ]
 
@@ -32,9 +38,12 @@ _LAZY = {
     "Estimate": "memfit.estimation.estimate:Estimate",
     "GPU": "memfit.hardware.catalog:GPU",
     "Measurement": "memfit.estimation.measure:Measurement",
+    "Plan": "memfit.planning.plan:Plan",
+    "applied": "memfit.train.applied:applied",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
+    "fit": "memfit.train.fit:fit",
     "measure": "memfit.estimation.measure:measure",
 }
 

@@ -5,7 +5,8 @@ numbers the whole batch would draw (`whole_batch_random`), so that the gradients
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import repeat
 from typing import Any
 
 from memfit.errors import InputError
@@ -34,9 +35,7 @@ def check(model: Any, value: Any) -> Verdict:
         )
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise InputError("micro_batch does not work under a distribution strategy with several replicas yet.")
-    mixing = [
-        layer.name for layer in model._flatten_layers() if type(layer).__name__ in _MIXING and layer.trainable
-    ]
+    mixing = [layer.name for layer in model._flatten_layers() if type(layer).__name__ in _MIXING and layer.trainable]
     if mixing:
         return Verdict(
             "close",
@@ -80,11 +79,11 @@ class _SlicedStep:
             # What a loss is divided by depends on the data: sum that first. TensorFlow prunes everything else.
             divisors = self.slices.run(self._divisors)["sum"]
             found = self.slices.run(lambda *part: self._slice(*part, divisors))
-        self._finish(found["sum"], found["latest"])
+        self._finish(found["sum"], found["latest"], found["rows"]["gradients"])
         if _samplewise(model):
             return model.get_metrics_result()
         x, y, sample_weight = self.batch
-        return model.compute_metrics(x, y, found["rows"], sample_weight=sample_weight)
+        return model.compute_metrics(x, y, found["rows"]["predictions"], sample_weight=sample_weight)
 
     def _build(self) -> None:
         """Create metrics and losses now: inside a loop no variable can be created."""
@@ -94,7 +93,8 @@ class _SlicedStep:
 
     def _divisors(self, batch: Any, share: Any, start: Any) -> dict[str, Any]:
         with ExitStack() as stack:
-            stack.enter_context(self._as_the_batch_began(start))
+            stack.enter_context(self._random(start))
+            stack.enter_context(self._as_the_batch_began())
             parts = stack.enter_context(whole_batch_loss(self.model, share, only_divisors=True))
             self._forward(batch)
         return {"sum": parts.divisors, "latest": (), "rows": ()}
@@ -102,15 +102,20 @@ class _SlicedStep:
     def _slice(self, batch: Any, share: Any, start: Any, divisors: Sequence[Any] | None) -> dict[str, Any]:
         """Forward and backward for one slice; of the model, only metrics change."""
         tf, model = tensorflow(), self.model
-        with tf.GradientTape() as tape, ExitStack() as stack:
-            scope = stack.enter_context(self._as_the_batch_began(start))
-            moments = stack.enter_context(self.statistics.recorded())
-            with whole_batch_loss(model, share, divisors) as parts:
-                predictions, loss = self._forward(batch)
-            scaled = model.optimizer.scale_loss(loss)
-            state = [scope.get_current_value(each) for each in self.state]
-        gradients = tape.gradient(scaled, [each.value for each in self.trainable])
-        self.has_gradient = [each is not None for each in gradients]
+        # The gradient is inside too: it may draw again what it recomputes.
+        with self._random(start):
+            with tf.GradientTape() as tape, ExitStack() as stack:
+                scope = stack.enter_context(self._as_the_batch_began())
+                moments = stack.enter_context(self.statistics.recorded())
+                with whole_batch_loss(model, share, divisors) as parts:
+                    predictions, loss = self._forward(batch)
+                scaled = model.optimizer.scale_loss(loss)
+                state = [scope.get_current_value(each) for each in self.state]
+            gradients = tape.gradient(scaled, [each.value for each in self.trainable])
+        self.kinds = [_kind(each) for each in gradients]
+        for kind, gradient, variable in zip(self.kinds, gradients, self.trainable, strict=True):
+            if kind == "dense":
+                gradient.set_shape(variable.shape)  # not all gradients know theirs
         if _samplewise(model) and model._compile_metrics is not None:
             _, y, sample_weight = batch
             model._compile_metrics.update_state(y, predictions, sample_weight)
@@ -118,16 +123,15 @@ class _SlicedStep:
             "sum": {
                 "loss": loss,
                 "losses": parts.values,
-                "gradients": [
-                    _dense(each, variable)
-                    for each, variable in zip(gradients, self.trainable, strict=True)
-                    if each is not None
-                ],
+                "gradients": [each for each in gradients if _kind(each) == "dense"],
                 "moments": self.statistics.weighted(moments, share),
                 "state": [each * tf.cast(share, each.dtype) for each in state if each.dtype.is_floating],
             },
             "latest": [each for each in state if not each.dtype.is_floating],
-            "rows": () if _samplewise(model) else predictions,
+            "rows": {
+                "predictions": () if _samplewise(model) else predictions,
+                "gradients": [_by_sample(each, batch) for each in gradients if _kind(each) == "sparse"],
+            },
         }
 
     def _forward(self, batch: Any) -> tuple[Any, Any]:
@@ -137,20 +141,17 @@ class _SlicedStep:
         loss = model._compute_loss(x=x, y=y, y_pred=predictions, sample_weight=sample_weight, training=True)
         return predictions, loss
 
-    @contextmanager
-    def _as_the_batch_began(self, start: Any) -> Iterator[Any]:
+    def _random(self, start: Any) -> AbstractContextManager[None]:
+        return whole_batch_random(self.slices.count, start, self.size, jit=bool(self.model.jit_compile))
+
+    def _as_the_batch_began(self) -> Any:
         """Every slice finds the seeds and statistics the batch found; what it makes of them is kept apart."""
-        jit = bool(self.model.jit_compile)
         state = [*zip(self.all_state, self.before, strict=True)]
         # Keras takes what it regularises from the scope alone.
         state += [(each, tensorflow().convert_to_tensor(each.value)) for each in self.trainable]
-        with (
-            whole_batch_random(self.slices.count, start, self.size, jit=jit),
-            keras().StatelessScope(state, collect_losses=True) as scope,
-        ):
-            yield scope
+        return keras().StatelessScope(state, collect_losses=True)
 
-    def _finish(self, total: dict[str, Any], latest: list[Any]) -> None:
+    def _finish(self, total: dict[str, Any], latest: list[Any], sparse: list[Any]) -> None:
         """One loss, one optimizer step, one update of all other state."""
         model = self.model
         model._loss_tracker.update_state(total["loss"], sample_weight=self.slices.count)
@@ -164,18 +165,32 @@ class _SlicedStep:
         self.statistics.update(total["moments"])
         if not self.trainable:
             return
-        gradients = iter(total["gradients"])
-        model.optimizer.apply_gradients(
-            (next(gradients) if has else None, variable)
-            for has, variable in zip(self.has_gradient, self.trainable, strict=True)
-        )
+        sources = {"dense": iter(total["gradients"]), "sparse": iter(sparse), "none": repeat(None)}
+        gradients = []
+        for kind, variable in zip(self.kinds, self.trainable, strict=True):
+            gradient = next(sources[kind])
+            gradients.append(_rows_of(variable, *gradient) if kind == "sparse" else gradient)
+        model.optimizer.apply_gradients(zip(gradients, self.trainable, strict=True))
 
 
-def _dense(gradient: Any, variable: Any) -> Any:
-    """An embedding's gradient comes as rows; the optimizers make it dense in the end anyway."""
-    tensor = tensorflow().convert_to_tensor(gradient)
-    tensor.set_shape(variable.shape)
-    return tensor
+def _kind(gradient: Any) -> str:
+    """How a gradient comes: an embedding's as rows, which stay rows: Keras's optimizers treat them differently."""
+    if gradient is None:
+        return "none"
+    return "sparse" if isinstance(gradient, tensorflow().IndexedSlices) else "dense"
+
+
+def _by_sample(gradient: Any, batch: Any) -> tuple[Any, Any]:
+    """Rows of a variable with samples along their first dimension."""
+    tf = tensorflow()
+    samples = tf.shape(next(each for each in tf.nest.flatten(batch) if each is not None))[0]
+    values = tf.reshape(gradient.values, [samples, -1, *gradient.values.shape[1:]])
+    return values, tf.reshape(gradient.indices, [samples, -1])
+
+
+def _rows_of(variable: Any, values: Any, indices: Any) -> Any:
+    tf = tensorflow()
+    return tf.IndexedSlices(tf.reshape(values, [-1, *variable.shape[1:]]), tf.reshape(indices, [-1]), variable.shape)
 
 
 def _samplewise(model: Any) -> bool:

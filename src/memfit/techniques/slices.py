@@ -70,10 +70,7 @@ class Slices:
             )
         else:
             total, latest, gathered = zeros["sum"], zeros["latest"], []
-        rows = [
-            tf.reshape(array.stack(), [turns * self.size, *each.shape[1:]])
-            for array, each in zip(gathered, tf.nest.flatten(made["rows"]), strict=False)
-        ]
+        rows = [_joined(array.stack()) for array in gathered]
         return self._with_remainder(one, made, total, latest, rows, turns)
 
     def _with_remainder(
@@ -116,6 +113,13 @@ def _rows(tensor: Any, start: Any, rows: Any) -> Any:
     tf = tensorflow()
     rest = [-1 if each is None else each for each in tensor.shape[1:]]
     return tf.slice(tensor, tf.stack([start, *[0] * len(rest)]), [rows, *rest])
+
+
+def _joined(stacked: Any) -> Any:
+    """Turns and rows as one dimension."""
+    tf = tensorflow()
+    shape = tf.shape(stacked)
+    return tf.reshape(stacked, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
 
 
 def _zeros(tensor: Any) -> Any:

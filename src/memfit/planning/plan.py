@@ -1,0 +1,92 @@
+"""A plan: which techniques with which values, as data that can be written by hand, saved and loaded."""
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from memfit.errors import InputError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to change so that training fits; what is `None` stays as it is.
+
+    Example:
+        ```python
+        plan = Plan(micro_batch=16, remat=6, precision="mixed_bfloat16")
+        plan.save("plan.json")
+        memfit.fit(model, x, y, batch_size=64, plan=plan)
+        ```
+    """
+
+    micro_batch: int | None = None
+    """Samples worked on at a time; the batch stays the one that was asked for."""
+    remat: int | tuple[str, ...] | None = None
+    """A number of segments, of which all but the last are recomputed, or the names of layers to recompute."""
+    precision: str | None = None
+    """`"mixed_float16"` or `"mixed_bfloat16"`."""
+    fused_batch_norm: bool | None = None
+    """Whether batch normalisation uses TensorFlow's fused kernel."""
+    jit: bool | None = None
+    """Whether XLA compiles the step."""
+    optimizer: str | None = None
+    """Another optimizer, by Keras's name."""
+    model: str | None = None
+    """The fingerprint of the model it was made for; `None` fits every model."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.remat, list):
+            object.__setattr__(self, "remat", tuple(self.remat))
+
+    @property
+    def techniques(self) -> dict[str, Any]:
+        """The techniques it uses and their values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        made_for = {} if self.model is None else {"model": self.model}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.techniques.items()}
+        return {"memfit_plan": _FORMAT, **made_for, **plain}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """From what `to_dict` returned.
+
+        Raises:
+            InputError: If it is something else, or has techniques this version does not know.
+        """
+        if not isinstance(values, dict) or "memfit_plan" not in values:
+            raise InputError('this is not a saved plan: it has no "memfit_plan". Save one with plan.save(path).')
+        if values["memfit_plan"] != _FORMAT:
+            raise InputError(
+                f"the plan has format {values['memfit_plan']!r}, this memfit reads {_FORMAT}. Make it again."
+            )
+        known = {each.name for each in fields(cls)}
+        given = {name: value for name, value in values.items() if name != "memfit_plan"}
+        if unknown := sorted(given.keys() - known):
+            raise InputError(f"the plan has unknown entries: {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
+        return cls(**given)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: If the file is not there or not a plan.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"the plan {str(path)!r} cannot be read: {error.strerror}.") from error
+        except ValueError as error:
+            raise InputError(f"the plan {str(path)!r} is not JSON: {error}.") from error
+        return cls.from_dict(values)

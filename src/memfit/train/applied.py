@@ -1,0 +1,67 @@
+"""A plan put onto a model for a while."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from memfit.errors import InputError
+from memfit.planning.plan import Plan
+from memfit.techniques.registry import NAMES, technique
+from memfit.techniques.technique import Verdict
+from memfit.trace.tracer import refuse_unready
+
+
+@contextmanager
+def applied(model: Any, plan: Plan) -> Iterator[None]:
+    """Train inside with a plan: `model.fit` does what it did, in less memory.
+
+    The model stays the same object with the same layers, weights and optimizer; on the way out everything that was
+    changed is as it was, whatever happened inside. `evaluate` and `predict` are not changed, except by precision and jit.
+
+    Args:
+        model: A built, compiled Keras model.
+        plan: What to change.
+
+    Raises:
+        InputError: If the model cannot carry the plan; nothing has been touched then.
+
+    Example:
+        ```python
+        with memfit.applied(model, memfit.Plan(micro_batch=16, remat=4)):
+            model.fit(x, y, batch_size=64)
+        ```
+    """
+    check(model, plan)
+    with ExitStack() as stack:
+        for name in NAMES:
+            if name in plan.techniques:
+                stack.enter_context(technique(name).applied(model, plan.techniques[name]))
+        yield
+
+
+def check(model: Any, plan: Plan) -> dict[str, Verdict]:
+    """How exact each technique of a plan is for a model.
+
+    Raises:
+        InputError: If the model cannot carry one, or the plan was made for another model.
+    """
+    if not isinstance(plan, Plan):
+        raise InputError(f"plan must be a memfit.Plan; got {type(plan).__name__}. Load a saved one with Plan.load(path).")
+    if not plan.techniques:
+        return {}
+    refuse_unready(model)
+    if plan.model is not None and plan.model != fingerprint(model):
+        raise InputError(
+            f"the plan was made for the model {plan.model}, and {model.name!r} is {fingerprint(model)}: layers or shapes "
+            "differ. Make a plan for this model, or drop the plan's model to use it anyway."
+        )
+    return {name: technique(name).check(model, plan.techniques[name]) for name in NAMES if name in plan.techniques}
+
+
+def fingerprint(model: Any) -> str:
+    """What tells models apart for which a plan means different things: layers and the shapes of their weights."""
+    import hashlib
+
+    layers = [(type(each).__name__, [tuple(v.shape) for v in each.variables]) for each in model._flatten_layers()]
+    digest = hashlib.sha256(repr(layers).encode()).hexdigest()[:12]
+    return f"{len(layers)}-{digest}"
