@@ -7,6 +7,12 @@ from typing import Any
 from memfit.framework import keras, tensorflow
 
 
+def note_moments(layer: Any, mean: Any, variance: Any) -> None:
+    """Tell whoever records a layer's statistics what they are, where the layer does not compute them itself."""
+    if (note := getattr(layer._moments, "note", None)) is not None:
+        note(mean, variance)
+
+
 class BatchStatistics:
     """Mean and variance of every batch normalisation of a model, in the order in which they are computed."""
 
@@ -30,12 +36,16 @@ class BatchStatistics:
     def _recorded(self, layer: Any, found: list[tuple[Any, Any]]) -> Iterator[None]:
         original = layer._moments
 
-        def moments(inputs: Any, mask: Any) -> tuple[Any, Any]:
-            mean, variance = original(inputs, mask)
+        def note(mean: Any, variance: Any) -> None:
             found.append((mean, variance))
             self._called.append(layer)
+
+        def moments(inputs: Any, mask: Any) -> tuple[Any, Any]:
+            mean, variance = original(inputs, mask)
+            note(mean, variance)
             return mean, variance
 
+        moments.note = note  # type: ignore[attr-defined]
         layer._moments = moments
         try:
             yield

@@ -18,4 +18,4 @@ NAMES = tuple(_MODULES)
 
 def technique(name: str) -> Technique:
     """The technique of that name."""
-    return cast(Technique, resolve_name(_MODULES[name]))
+    return cast("Technique", resolve_name(_MODULES[name]))

@@ -1,4 +1,8 @@
-"""Where to cut a model into segments, so that what is kept between them and inside one of them is least."""
+"""Where to cut a model into segments, so that the backward pass holds least.
+
+When the backward pass is in a segment it holds that segment's insides, recomputed, and what crosses the cuts before it;
+what crossed the cuts behind it is gone. The largest such sum over all segments is what a placement costs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +13,25 @@ import numpy as np
 from memfit.errors import InputError
 from memfit.techniques.layer_graph import LayerCall, LayerGraph
 
-# How many tensors of its output's size a layer's backward pass keeps, where it is not one.
+# How many tensors of its output's size a layer's gradient keeps, where that is not one: sums keep nothing, and batch
+# normalisation needs what its convolution keeps anyway.
 _KEPT = {
-    "BatchNormalization": 2,
-    "LayerNormalization": 2,
+    "Add": 0,
+    "BatchNormalization": 0,
+    "Concatenate": 0,
+    "Dropout": 1.25,
+    "Flatten": 0,
     "GroupNormalization": 2,
-    "Dropout": 2,
-    "MultiHeadAttention": 6,
+    "LayerNormalization": 2,
+    "MultiHeadAttention": 5,
+    "Reshape": 0,
+    "ZeroPadding2D": 0,
 }
-_CANDIDATES = 48  # how many sizes of the largest segment are tried
+# Tensors of a segment's largest size that its gradient has in use at a time besides what is kept.
+_IN_USE = 3
+_SEARCH_STEPS = 30
+
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -29,80 +43,91 @@ class Segment:
 
 
 def by_bytes(graph: LayerGraph, count: int) -> list[Segment]:
-    """Cut into `count` segments: least bytes at the cuts plus bytes inside the largest segment."""
+    """Cut into `count` segments that cost least; all but the last are returned.
+
+    The backward pass begins with the last segment: it would recompute what has just been computed.
+    """
     calls = graph.calls
     if not 2 <= count <= len(calls):
-        raise InputError(f"remat={count} needs 2 to {len(calls)} segments, as many as there are layer calls.")
-    kept = np.cumsum([0, *(_kept(call) for call in calls)])
-    crossing = _crossing(graph)
-    largest = np.unique(np.quantile(_segment_sizes(kept), np.linspace(0, 1, _CANDIDATES)).astype(np.int64))
-    best, best_edges = np.inf, [0, len(calls)]
-    for limit in largest:
-        cuts = _cheapest_cuts(kept, crossing, count, int(limit))
-        if cuts is None:
-            continue
-        edges = [0, *cuts, len(calls)]
-        inside = max(kept[stop] - kept[start] for start, stop in pairwise(edges))
-        total = inside + sum(crossing[start, stop] for start, stop in pairwise(edges))
-        if total < best:
-            best, best_edges = total, edges
-    # The backward pass begins with the last segment: it would recompute what it has just computed.
-    return [Segment(start, stop) for start, stop in pairwise(best_edges[:-1])]
+        raise InputError(
+            f"remat={count} is not possible here: the model has {len(calls)} layer calls to cut into 2 or more."
+        )
+    inside, crossing = _inside(calls), _crossing(graph)
+    low, high = 0.0, float(inside[0, -1] + crossing.sum())
+    edges = [0, len(calls)]
+    for _ in range(_SEARCH_STEPS):
+        middle = (low + high) / 2
+        found = _within(inside, crossing, count, middle)
+        if found is None:
+            low = middle
+        else:
+            high, edges = middle, found
+    return [Segment(start, stop) for start, stop in pairwise(edges[:-1])]
 
 
 def by_name(graph: LayerGraph, names: Sequence[str]) -> list[Segment]:
     """One segment for each run of named layers (or layers of named nested models) that follow each other."""
-    wanted = [any(part in names for part in (*call.name.split("/"), call.name)) for call in graph.calls]
-    known = {part for call in graph.calls for part in (*call.name.split("/"), call.name)}
+    parts = [(call.name, *call.name.split("/")) for call in graph.calls]
+    known = {part for each in parts for part in each}
     if unknown := [name for name in names if name not in known]:
-        layers = ", ".join(sorted(each for each in known if "/" not in each)[:12])
+        layers = ", ".join(list(dict.fromkeys(each[1] for each in parts))[:8])
         raise InputError(f"remat names layers the model does not have: {', '.join(unknown)}. It has {layers}, ...")
     segments: list[Segment] = []
-    for position, named in enumerate(wanted):
-        if named and segments and segments[-1].stop == position:
+    for position, each in enumerate(parts):
+        if not any(part in names for part in each):
+            continue
+        if segments and segments[-1].stop == position:
             segments[-1] = Segment(segments[-1].start, position + 1)
-        elif named:
+        else:
             segments.append(Segment(position, position + 1))
     return segments
 
 
-def _kept(call: LayerCall) -> int:
-    return sum(call.sample_bytes) * _KEPT.get(type(call.layer).__name__, 1)
+def _inside(calls: Sequence[LayerCall]) -> Matrix:
+    """What the gradient of calls `start` to `stop` holds, for every pair."""
+    count = len(calls)
+    kept = np.cumsum([0.0, *(_kept(call) for call in calls)])
+    largest = np.zeros((count + 1, count + 1))
+    for stop, call in enumerate(calls, 1):
+        largest[:stop, stop] = np.maximum(largest[:stop, stop - 1], max(call.sample_bytes, default=0))
+    held: Matrix = kept[None, :] - kept[:, None] + _IN_USE * largest
+    return held
 
 
-def _segment_sizes(kept: np.ndarray) -> np.ndarray:
-    return (kept[None, :] - kept[:, None])[np.triu_indices(len(kept), 1)]
+def _kept(call: LayerCall) -> float:
+    size = sum(call.sample_bytes) * _KEPT.get(type(call.layer).__name__, 1.0)
+    if type(call.layer).__name__ == "MultiHeadAttention":
+        _, steps, *_ = (*call.layer.output.shape, None, None)
+        size += 3 * 4 * call.layer.num_heads * (steps or 1) ** 2
+    return size
 
 
-def _crossing(graph: LayerGraph) -> np.ndarray:
+def _crossing(graph: LayerGraph) -> Matrix:
     """Bytes made in calls `start` to `stop` and used behind `stop`, for every pair."""
     count = len(graph.calls)
     last = graph.last_use()
-    made = np.zeros((count + 1, count + 1))
+    made: Matrix = np.zeros((count + 1, count + 1))
     for position, call in enumerate(graph.calls):
         for place, size in zip(call.outputs, call.sample_bytes, strict=True):
-            until = last.get(place, position)
-            # Kept at a cut behind `stop` for position < stop <= until, whatever `start` <= position.
-            made[: position + 1, position + 1 : until + 1] += size
+            made[: position + 1, position + 1 : last.get(place, position) + 1] += size
     return made
 
 
-def _cheapest_cuts(kept: np.ndarray, crossing: np.ndarray, count: int, limit: int) -> list[int] | None:
-    """Cuts with the least bytes across them, no segment over `limit`; `None` if there are none."""
-    positions = len(kept)
-    allowed = (kept[None, :] - kept[:, None] <= limit) & np.triu(np.ones((positions, positions), bool), 1)
-    cost = np.where(allowed, crossing, np.inf)
-    best = np.full(positions, np.inf)
-    best[0] = 0
-    came_from = np.zeros((count, positions), int)
-    for segment in range(count):
-        through = best[:, None] + cost
-        came_from[segment] = through.argmin(axis=0)
-        best = through.min(axis=0)
-    if not np.isfinite(best[-1]):
+def _within(inside: Matrix, crossing: Matrix, count: int, limit: float) -> list[int] | None:
+    """Edges of segments that never hold more than `limit`, with the least across the cuts; `None` if there are none."""
+    positions = len(inside)
+    ahead = np.triu(np.ones((positions, positions), bool), 1)
+    across = np.full(positions, np.inf)
+    across[0] = 0
+    came_from = []
+    for _ in range(count):
+        allowed = ahead & (across[:, None] + inside <= limit)
+        through = np.where(allowed, across[:, None] + crossing, np.inf)
+        came_from.append(through.argmin(axis=0))
+        across = through.min(axis=0)
+    if not np.isfinite(across[-1]):
         return None
-    cuts, position = [], positions - 1
-    for segment in range(count - 1, 0, -1):
-        position = int(came_from[segment][position])
-        cuts.append(position)
-    return cuts[::-1]
+    edges = [positions - 1]
+    for origins in reversed(came_from):
+        edges.append(int(origins[edges[-1]]))
+    return edges[::-1]
