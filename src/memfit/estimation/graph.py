@@ -74,10 +74,15 @@ class GraphModel:
                 descending=descending,
             )
             runs.append((result, programs))
-        # The middle one; of two middle ones the upper, because a peak is the most of many steps. With loops the
-        # highest: a backward loop runs ahead of the sums of its weights' gradients.
+        plain = runs[0]
         runs.sort(key=lambda run: run[0].steady_peak)
-        result, programs = runs[-1 if self.step.has_loops else len(runs) // 2]
+        if self.step.has_loops:
+            result, programs = runs[-1]  # a backward loop runs ahead of the sums of its weights' gradients
+        elif on_gpu:
+            # The middle one; of two middle ones the upper, because a peak is the most of many steps.
+            result, programs = runs[len(runs) // 2]
+        else:
+            result, programs = plain  # a CPU's other orders are rare, and far from it
         at = result.peak_program
         peaks = tuple(run.steady_peak for run, _ in runs)
         return GraphPrediction(result, programs[at], self._outcomes()[at], peaks)

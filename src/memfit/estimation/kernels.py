@@ -11,8 +11,10 @@ from memfit.trace.step import Op
 # The output is the input's buffer, whatever else holds it; what is popped from a list is a part of the list.
 ALIASES = frozenset(
     "Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Snapshot EnsureShape Bitcast Switch "
-    "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics TensorListPopBack".split()
+    "RefSwitch Merge Enter Exit NextIteration _Retval CheckNumerics TensorListPopBack CallStart CallEnd".split()
 )
+# Of these, those whose outputs are their inputs one by one; a call that ends holds its arguments behind its results.
+ONE_BY_ONE = frozenset(("IdentityN", "CallStart", "CallEnd"))
 # What even a CPU runs at once, without its pool of threads (IsExpensive in their kernels).
 CHEAP = frozenset(
     "Const Identity IdentityN Reshape Squeeze ExpandDims StopGradient Shape Rank Size ShapeN NoOp Switch Merge Enter "
@@ -25,6 +27,8 @@ REWRITTEN = frozenset(
     "DepthwiseConv2dNative MatMul _FusedMatMul BatchMatMulV2 MaxPool MaxPoolGrad AvgPool AvgPoolGrad MaxPool3D "
     "MaxPool3DGrad AvgPool3D AvgPool3DGrad Einsum FusedBatchNormV3 FusedBatchNormGradV3 Softmax".split()
 )
+# What it makes one kernel of when both are consumers of the same gradient; a new node comes behind all others.
+MERGED = frozenset(("Conv2DBackpropFilter", "BiasAddGrad"))
 # The output is the input's buffer when nothing moves, repeats or is left out.
 ALIASES_IF_SAME_SIZE = frozenset(
     "Tile BroadcastTo Slice StridedSlice Sum Mean Max Min Prod All Any Pack ConcatV2 Transpose Pad Unpack Split".split()

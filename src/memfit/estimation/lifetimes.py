@@ -14,7 +14,9 @@ from memfit.estimation.kernels import (
     ALIASES,
     ALIASES_IF_SAME_SIZE,
     CHEAP,
+    MERGED,
     NEED_MORE,
+    ONE_BY_ONE,
     REWRITTEN,
     convolution_temporaries,
     forwardable,
@@ -23,8 +25,10 @@ from memfit.estimation.kernels import (
 from memfit.estimation.workspace import Workspace, convolution, reserve_space
 from memfit.trace.step import Op, Step
 
+# How many consumers of an operation are walked in their order; more are in that of their addresses (edgeset.h).
+_WALKED_IN_ORDER = 8
 # How far ahead of the FIFO a perturbed order may reach: the pool's threads race at the start of a step, and
-# operations with more than eight consumers are walked in hash order (edgeset.h).
+# operations with many consumers walk them in any order.
 _PERTURBATION = 8
 
 
@@ -151,7 +155,11 @@ class _Walk:
         while pool or arriving:
             inline = deque([pool.pop() if pool else arriving.pop()])
             while inline:
-                ready = self._as_rewritten(self._dispatch(inline.popleft()))
+                number = inline.popleft()
+                ready = self._as_rewritten(self._dispatch(number))
+                if ops[number].type == "CallEnd":  # whoever ends a call runs nothing of the caller's
+                    pool.extend(self._as_in_memory(number, ready))
+                    continue
                 inline.extend(number for number in ready if ops[number].type in CHEAP)
                 expensive = [number for number in ready if ops[number].type not in CHEAP]
                 if expensive and not inline:
@@ -163,12 +171,22 @@ class _Walk:
 
         It walks the graph from whichever variable comes first: siblings come mostly in one order or its reverse.
         """
-        rewritten = [number for number in ready if self.step.ops[number].type in REWRITTEN]
+        types = {number: self.step.ops[number].type for number in ready}
+        rewritten = [number for number in ready if types[number] in REWRITTEN]
         if self.random is not None and self.seed % 4:
             self.random.shuffle(rewritten)
         elif self.random is not None:
             rewritten.reverse()
+        if {*MERGED} <= {*types.values()}:
+            rewritten.sort(key=lambda number: types[number] in MERGED)
+            rewritten += [number for number in ready if types[number] == "BiasAddGrad"]
         return [number for number in ready if number not in rewritten] + rewritten
+
+    def _as_in_memory(self, number: int, ready: list[int]) -> list[int]:
+        """The order of consumers, which is that of addresses where there are many."""
+        if self.random is not None and len(self.consumers[number]) + len(self.followers[number]) > _WALKED_IN_ORDER:
+            self.random.shuffle(ready)
+        return ready
 
     def _dispatch(self, number: int) -> list[int]:
         op = self.step.ops[number]
@@ -213,7 +231,7 @@ class _Walk:
             return [None] * len(sizes)
         if self._is_alias(number, op):
             return [
-                inputs[min(index, len(inputs) - 1)] if op.type == "IdentityN" else inputs[0]
+                inputs[min(index, len(inputs) - 1)] if op.type in ONE_BY_ONE else inputs[0]
                 for index in range(len(sizes))
             ]
         outputs: list[int | None] = []

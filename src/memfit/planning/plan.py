@@ -69,7 +69,8 @@ class Plan:
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in values.items() if name != "memfit_plan"}
         if unknown := sorted(given.keys() - known):
-            raise InputError(f"the plan has unknown entries: {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
+            names = ", ".join(sorted(known))
+            raise InputError(f"the plan has unknown entries: {', '.join(unknown)}. Known are {names}.")
         return cls(**given)
 
     def save(self, path: str | Path) -> None:

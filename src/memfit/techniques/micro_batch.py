@@ -6,6 +6,7 @@ numbers the whole batch would draw (`whole_batch_random`), so that the gradients
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -74,11 +75,11 @@ class _SlicedStep:
         self.before = [tf.convert_to_tensor(each.value) for each in self.all_state]
         self._build()
         try:
-            found = self.slices.run(lambda *part: self._slice(*part, None))
+            found = self.slices.run(partial(self._slice, divisors=None))
         except TotalsNeeded:
             # What a loss is divided by depends on the data: sum that first. TensorFlow prunes everything else.
             divisors = self.slices.run(self._divisors)["sum"]
-            found = self.slices.run(lambda *part: self._slice(*part, divisors))
+            found = self.slices.run(partial(self._slice, divisors=divisors))
         self._finish(found["sum"], found["latest"], found["rows"]["gradients"])
         if _samplewise(model):
             return model.get_metrics_result()

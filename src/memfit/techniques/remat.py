@@ -140,8 +140,7 @@ class _Recomputed:
             after = [scope.get_current_value(each) for each in self.state]
             return made, list(scope.losses), after, [_mask(each) for each in made]
 
-        @tf.custom_gradient
-        def recomputed(*arguments: Any) -> Any:
+        def with_gradient(*arguments: Any) -> Any:
             tensors = arguments[: len(self.needed)]
             weights = arguments[len(self.needed) :]
             made, losses, after, made_masks = compute(tensors, weights, state, outside)
@@ -153,7 +152,7 @@ class _Recomputed:
             return (*made, *losses, *after, *(each for each in made_masks if each is not None)), gradient
 
         weights = [tf.convert_to_tensor(each.value) for each in self.weights]
-        results = list(recomputed(*tensors, *weights))
+        results = list(tf.custom_gradient(with_gradient)(*tensors, *weights))
         made = [results.pop(0) for _ in self.wanted]
         for owner in self.loss_owners:
             owner.add_loss(results.pop(0))

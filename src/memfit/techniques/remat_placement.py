@@ -97,8 +97,8 @@ def _inside(calls: Sequence[LayerCall]) -> Matrix:
 def _kept(call: LayerCall) -> float:
     size = sum(call.sample_bytes) * _KEPT.get(type(call.layer).__name__, 1.0)
     if type(call.layer).__name__ == "MultiHeadAttention":
-        _, steps, *_ = (*call.layer.output.shape, None, None)
-        size += 3 * 4 * call.layer.num_heads * (steps or 1) ** 2
+        steps = call.layer.output.shape[1] or 1
+        size += 3 * 4 * call.layer.num_heads * steps**2  # what softmax and dropout keep of the scores
     return size
 
 

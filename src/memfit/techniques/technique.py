@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Grade = Literal["exact", "close", "any"]
-"""`exact`: the same result to rounding; `close`: other rounding, or normalisation over slices; `any`: another training."""
+"""`exact`: the same result to rounding; `close`: rounded or normalised differently; `any`: another training."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def whole_batch_loss(
     Raises:
         TotalsNeeded: If the divisors are needed and not given.
     """
-    losses = import_module("keras.src.losses.loss")
+    losses: Any = import_module("keras.src.losses.loss")
     original, parts = losses.reduce_weighted_values, LossParts()
 
     def reduce(

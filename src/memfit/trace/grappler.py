@@ -23,7 +23,7 @@ def virtual_cluster(gpu: GPU | None) -> Any:
 
     cpu = device_properties_pb2.NamedDevice(name=CPU_DEVICE)
     cpu.properties.type, cpu.properties.frequency, cpu.properties.num_cores = "CPU", 2000, 8
-    cpu.properties.memory_size = 64 * 2**30
+    cpu.properties.memory_size = _PLENTY
     if gpu is None:
         return cluster.Cluster(devices=[cpu])
     device = device_properties_pb2.NamedDevice(name=GPU_DEVICE)

@@ -1,19 +1,24 @@
 """Loops made straight: the body once, and what it keeps for the backward pass as often as it turns.
 
-A lowered `while` is a ring of Enter, Merge, Switch, NextIteration and Exit. Its turns take the same memory one after
-the other, except for what they push onto lists for the gradient: that stays, one element a turn, until it is popped.
+A lowered `while` is a ring of Enter, Merge, Switch, NextIteration and Exit for each of its variables. Its turns take
+the same memory one after the other, except for what they push onto lists for the gradient: that stays, one element a
+turn, until it is popped. The turn that stands for all is one in the middle: what changes from turn to turn has a buffer
+of its own then, even if it began as a constant. Where one turn runs at a time, nothing leaves before the last is done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _POP = "TensorListPopBack"
-_PASSES_ON = ("Identity", "Enter", "Exit", "NextIteration", "IdentityN")
+_PASSES_ON_INSIDE = ("Identity", "IdentityN", "Exit", "NextIteration")
+_PASSES_ON = (*_PASSES_ON_INSIDE, "Enter")
 _CONDITION = ("LoopCond", "LogicalAnd", "Less", "Merge", "Enter", "Identity")
 # Operation type to the position of the element it puts onto its list.
 _ELEMENT = {"TensorListPushBack": 1, "TensorListSetItem": 2}
+_HANDLE, _LIST = 20, 21  # DT_RESOURCE and DT_VARIANT of types.proto
 # What every turn reads again is one buffer, however often it is pushed.
-_THE_SAME_EVERY_TURN = ("ReadVariableOp", "Const")
+_THE_SAME_EVERY_TURN = ("ReadVariableOp", "Const", "Enter")
 
 
 def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
@@ -27,31 +32,23 @@ def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
         For each operation that puts an element onto a list in a loop, how often it does.
     """
     nodes = {node.name: node for node in graph_def.node}
-    rings = {
-        node.name: (node.input[0], node.input[1])
-        for node in nodes.values()
-        if node.op == "Merge" and len(node.input) == 2 and nodes[_name(node.input[1])].op == "NextIteration"
-    }
+    rings = [_ring(node, nodes) for node in graph_def.node if _closes_a_ring(node, nodes)]
     if not rings:
         return {}
     turns = _turns(nodes)
-    switches = {node.name: _name(node.input[0]) for node in nodes.values() if node.op == "Switch"}
-    switches = {name: merge for name, merge in switches.items() if merge in rings}
-    gone = {*rings, *switches}
-    for node in nodes.values():
-        inputs = [_rewired(each, node, nodes, rings, switches) for each in node.input]
-        node.ClearField("input")
-        node.input.extend(each for each in inputs if not (each.startswith("^") and each[1:] in gone))
+    frames = dict.fromkeys(ring.frame for ring in rings if ring.one_turn_at_a_time)
+    added = [_end(frame, rings, graph_def.node) for frame in frames]
+    added += [_own_buffer(ring) for ring in rings if ring.changes and ring.dtype not in (_HANDLE, _LIST)]
+    nodes |= {node.name: node for node in added}
+    _cut(nodes, rings)
     for node in nodes.values():
         if node.op == _POP:
             _pop_what_was_pushed(node, nodes)
-    carried = {_name(entered) for entered, next_turn in rings.values() if _changes(entered, next_turn, nodes)}
     repeats = {}
     for node in nodes.values():
         if node.op in _ELEMENT:
-            element = _source(node.input[_ELEMENT[node.op]], nodes)
-            same = element.op in _THE_SAME_EVERY_TURN or (element.op == "Enter" and element.name not in carried)
-            count = 1 if same else _places(node, nodes, turns)
+            element = nodes[_name(_source(node.input[_ELEMENT[node.op]], nodes))]
+            count = 1 if element.op in _THE_SAME_EVERY_TURN else _places(node, nodes, turns)
             if count > 1:
                 repeats[node.name] = count
     _prune(graph_def, nodes, wanted)
@@ -81,31 +78,107 @@ def _name(endpoint: str) -> str:
     return endpoint.lstrip("^").partition(":")[0]
 
 
-def _rewired(
-    endpoint: str, node: Any, nodes: dict[str, Any], rings: dict[str, tuple[str, str]], switches: dict[str, str]
-) -> str:
+@dataclass
+class _Ring:
+    """The way of one variable around a loop."""
+
+    merge: Any
+    enter: Any
+    next_turn: Any
+    changes: bool
+    """Whether it is another value after each turn."""
+    into_body: str
+    out_of_loop: str
+
+    @property
+    def frame(self) -> str:
+        return str(self.enter.attr["frame_name"].s.decode())
+
+    @property
+    def one_turn_at_a_time(self) -> bool:
+        return bool(self.enter.attr["parallel_iterations"].i == 1)
+
+    @property
+    def dtype(self) -> int:
+        return int(self.merge.attr["T"].type)
+
+
+def _closes_a_ring(node: Any, nodes: Mapping[str, Any]) -> bool:
+    return node.op == "Merge" and len(node.input) == 2 and nodes[_name(node.input[1])].op == "NextIteration"
+
+
+def _ring(merge: Any, nodes: Mapping[str, Any]) -> _Ring:
+    enter, next_turn = (nodes[_name(each)] for each in merge.input)
+    source = nodes[_name(_source(next_turn.input[0], nodes))]
+    changes = source.op != "Switch" or _name(source.input[0]) != merge.name
+    return _Ring(merge, enter, next_turn, changes, enter.name, next_turn.input[0])
+
+
+def _end(frame: str, rings: Iterable[_Ring], nodes: Iterable[Any]) -> Any:
+    """What everything that leaves the loop waits for; until then it holds what goes around and what is always there."""
+    around = [ring for ring in rings if ring.frame == frame and ring.dtype != _HANDLE]
+    always = [node for node in nodes if _is_always_there(node, frame)]
+    end = type(around[0].merge)(name=f"{frame}/end_of_loop", op="IdentityN", device=around[0].merge.device)
+    end.attr["T"].list.type.extend([*(ring.dtype for ring in around), *(node.attr["T"].type for node in always)])
+    end.input.extend([*(ring.out_of_loop for ring in around), *(node.name for node in always)])
+    effects = (each for ring in around for each in ring.next_turn.input if each.startswith("^"))
+    end.input.extend(dict.fromkeys(effects))
+    for position, ring in enumerate(around):
+        ring.out_of_loop = f"{end.name}:{position}"
+    return end
+
+
+def _is_always_there(node: Any, frame: str) -> bool:
+    if node.op != "Enter" or not node.attr["is_constant"].b or node.attr["T"].type == _HANDLE:
+        return False
+    return bool(node.attr["frame_name"].s.decode() == frame)
+
+
+def _own_buffer(ring: _Ring) -> Any:
+    """A buffer of the variable's size: the one it had, unless that is a constant or somebody else's too."""
+    own = type(ring.merge)(name=f"{ring.enter.name}/own_buffer", op="ZerosLike", device=ring.merge.device)
+    own.input.append(ring.into_body)
+    own.attr["T"].type = ring.dtype
+    ring.into_body = own.name
+    return own
+
+
+def _cut(nodes: Mapping[str, Any], rings: Iterable[_Ring]) -> None:
     """Into the body goes what entered the loop, and out of it what the body made."""
-    name = _name(endpoint)
-    if endpoint.startswith("^") or name not in switches:
-        return endpoint
-    entered, next_turn = rings[switches[name]]
-    return str(nodes[_name(next_turn)].input[0]) if node.op == "Exit" else entered
+    by_merge = {ring.merge.name: ring for ring in rings}
+    switches = {node.name: by_merge.get(_name(node.input[0])) for node in nodes.values() if node.op == "Switch"}
+    within = {name: ring for name, ring in switches.items() if ring is not None} | by_merge
+
+    def rewired(endpoint: str, node: Any) -> str:
+        ring = within.get(_name(endpoint))
+        if ring is None:
+            return endpoint
+        if endpoint.startswith("^"):
+            return f"^{_name(ring.into_body)}"
+        return ring.out_of_loop if node.op == "Exit" else ring.into_body
+
+    for node in nodes.values():
+        inputs = [rewired(each, node) for each in node.input]
+        data = [each for each in inputs if not each.startswith("^")]
+        node.ClearField("input")
+        node.input.extend([*data, *dict.fromkeys(each for each in inputs if each.startswith("^"))])
 
 
-def _source(endpoint: str, nodes: dict[str, Any]) -> Any:
+def _source(endpoint: str, nodes: Mapping[str, Any], passing: Sequence[str] = _PASSES_ON_INSIDE) -> str:
+    """Where a value comes from that some operations only pass on."""
     node = nodes[_name(endpoint)]
-    while node.op in ("Identity", "Exit", "NextIteration") and node.input:
-        node = nodes[_name(node.input[0])]
-    return node
+    while node.op in passing and node.input:
+        output = int(endpoint.partition(":")[2] or 0)
+        endpoint = node.input[output if node.op == "IdentityN" else 0]
+        node = nodes[_name(endpoint)]
+    return endpoint
 
 
 def _pop_what_was_pushed(node: Any, nodes: dict[str, Any]) -> None:
     """A pop gives the element back; until shapes are inferred it stands as an identity of list and element."""
     from tensorflow.core.framework import types_pb2
 
-    found = nodes[_name(node.input[0])]
-    while found.op in _PASSES_ON and found.input:
-        found = nodes[_name(found.input[0])]
+    found = nodes[_name(_source(node.input[0], nodes, _PASSES_ON))]
     if found.op not in _ELEMENT:
         return
     element = found.input[_ELEMENT[found.op]]
@@ -118,25 +191,19 @@ def _pop_what_was_pushed(node: Any, nodes: dict[str, Any]) -> None:
     node.attr["T"].list.type.extend([types_pb2.DT_VARIANT, dtype])
 
 
-def _changes(entered: str, next_turn: str, nodes: dict[str, Any]) -> bool:
-    """Whether a value that goes around is another one after each turn."""
-    return bool(_source(nodes[_name(next_turn)].input[0], nodes).name != _name(entered))
-
-
 def _places(node: Any, nodes: dict[str, Any], turns: dict[str, int]) -> int:
     """How many elements a list has in the end: one a turn, or as many as were reserved."""
     from tensorflow.python.framework import tensor_util
 
-    found = nodes[_name(node.input[0])]
-    frame = None
-    while found.op in (*_PASSES_ON, *_ELEMENT) and found.input:
-        if found.op == "Enter" and frame is None:
-            frame = found.attr["frame_name"].s.decode()
-        found = nodes[_name(found.input[0])]
+    passing = (*_PASSES_ON_INSIDE, *_ELEMENT)
+    found = nodes[_name(_source(node.input[0], nodes, passing))]
+    frame = found.attr["frame_name"].s.decode() if found.op == "Enter" else ""
+    if found.op == "Enter":
+        found = nodes[_name(_source(found.input[0], nodes, (*passing, "Enter")))]
     if found.op == "TensorListReserve":
         size = nodes[_name(found.input[1])]
         return int(tensor_util.MakeNdarray(size.attr["value"].tensor)) if size.op == "Const" else 1
-    return turns.get(frame or "", 1)
+    return turns.get(frame, 1)
 
 
 def _turns(nodes: dict[str, Any]) -> dict[str, int]:
@@ -171,7 +238,7 @@ def _prune(graph_def: Any, nodes: dict[str, Any], wanted: Iterable[str]) -> None
         if name not in kept and name in nodes:
             kept.add(name)
             stack += [_name(each) for each in nodes[name].input]
-    remaining = [node for node in graph_def.node if node.name in kept]
+    remaining = [node for node in nodes.values() if node.name in kept]
     copies = [type(node).FromString(node.SerializeToString()) for node in remaining]
     del graph_def.node[:]
     graph_def.node.extend(copies)

@@ -1,10 +1,12 @@
 """An optimised graph to a `Step`: sizes as functions of the batch, only what runs, each operation with its layer."""
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from memfit.trace.calls import BACKWARD, TYPE
 from memfit.trace.step import Dimension, Op, Part, Phase, Step, Tensor, Variable, VariableKind
 
 # Outputs these put into host memory on a GPU, whatever their type (HostMemory in their GPU registrations).
@@ -17,6 +19,8 @@ _INT32_ON_DEVICE = frozenset("ArgMax ArgMin Cast IteratorGetNext TopKV2 Unique U
 _NEVER_ON_DEVICE = frozenset(("resource", "string", "variant"))
 
 _KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode")
+# Gradients, and their sums: the latter have no scope of their own, only that of the loop or function they are in.
+_GRADIENT = re.compile(r"(?:^|/)gradient_tape/|^(?:.*/_\d+/\w+/)?(?:\w*PartitionedCall\w*/)*AddN(?:_\d+)?(?:/|$)")
 _READS_OR_WRITES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
@@ -68,7 +72,7 @@ def read_step(
         ops.append(
             Op(
                 name=node.name,
-                type=node.op,
+                type=node.attr[TYPE].s.decode() if TYPE in node.attr else node.op,
                 inputs=inputs,
                 control_inputs=tuple(index[name] for name in control if name in index),
                 outputs=tuple(_tensor(node, each, batch, gpu) for each in properties.get(node.name, ())),
@@ -76,7 +80,7 @@ def read_step(
                 attributes=_attributes(node),
                 layer=layer,
                 source=sources.get(layer) if layer else None,
-                part=part(node.name),
+                part="backward" if BACKWARD in node.attr else part(node.name),
             )
         )
     return Step(
@@ -112,7 +116,7 @@ def part_of(optimizer: str | None) -> Callable[[str], Part]:
     update = f"{optimizer}/"
 
     def find(operation: str) -> Part:
-        if operation.startswith("gradient_tape/") or operation.startswith("AddN"):
+        if _GRADIENT.search(operation):
             return "backward"
         if optimizer and (operation.startswith(update) or f"/{update}" in operation):
             return "update"
@@ -200,7 +204,9 @@ def _tensor(node: Any, properties: Any, batch: int, gpu: bool) -> Tensor:
 def _shape(shape: Any, batch: int) -> tuple[Dimension, ...] | None:
     if shape.unknown_rank or any(dimension.size < 0 for dimension in shape.dim):
         return None
-    sizes = (dimension.size for dimension in shape.dim)
+    sizes = [dimension.size for dimension in shape.dim]
+    if math.prod(sizes[:2]) == batch and batch not in sizes:
+        sizes[:2] = [batch, 1]  # slices of the batch behind each other
     return tuple((size // batch, 0) if size and size % batch == 0 else (0, size) for size in sizes)
 
 

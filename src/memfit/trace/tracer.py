@@ -7,6 +7,8 @@ from memfit.framework import keras
 from memfit.hardware.catalog import GPU
 from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
+from memfit.trace.calls import open_calls
+from memfit.trace.creation import created_at
 from memfit.trace.function import trace
 from memfit.trace.loops import straighten, with_lists
 from memfit.trace.reader import layer_of, part_of, read_step
@@ -29,11 +31,17 @@ def trace_step(model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = 
     """
     refuse_unready(model)
     spec = batch_spec(model, data)
-    size = tracing_size(model, spec)
+    # A step that works through its batch in slices says how many rows they have: a whole number of them is traced.
+    slice_rows = getattr(model.train_step, "slice_rows", 1) if phase == "train" else 1
+    size = tracing_size(model, spec) * slice_rows
     concrete = trace(model, phase, spec(size), gpu=gpu is not None)
-    graph_def = grappler.optimise(grappler.meta_graph(concrete, gpu=gpu is not None), gpu)
+    traced = grappler.meta_graph(concrete, gpu=gpu is not None)
+    graph_def = grappler.optimise(traced, gpu)
+    open_calls(graph_def)
     repeats = straighten(graph_def, grappler.fetches(concrete))
     properties = with_lists(grappler.output_properties(graph_def, grappler.fetches(concrete)), graph_def, repeats)
+    # A GPU keeps the optimiser's order there: so updates inside a condition were recorded.
+    created = created_at(traced.graph_def, (node.name for node in graph_def.node), in_functions=gpu is None)
     optimizer = model.optimizer.name if phase == "train" else None
 
     def read(outcome: bool, otherwise: Step | None) -> Step:
@@ -43,7 +51,7 @@ def trace_step(model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = 
             batch=size,
             outcome=outcome,
             otherwise=otherwise,
-            created_at={op.name: position for position, op in enumerate(concrete.graph.get_operations())},
+            created_at=created,
             phase=phase,
             gpu=gpu is not None,
             variables=_variables(model, concrete),

@@ -1,5 +1,6 @@
 """A plan put onto a model for a while."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ def applied(model: Any, plan: Plan) -> Iterator[None]:
     """Train inside with a plan: `model.fit` does what it did, in less memory.
 
     The model stays the same object with the same layers, weights and optimizer; on the way out everything that was
-    changed is as it was, whatever happened inside. `evaluate` and `predict` are not changed, except by precision and jit.
+    changed is as it was, whatever happened inside. `evaluate` and `predict` change only by precision and jit.
 
     Args:
         model: A built, compiled Keras model.
@@ -46,22 +47,20 @@ def check(model: Any, plan: Plan) -> dict[str, Verdict]:
         InputError: If the model cannot carry one, or the plan was made for another model.
     """
     if not isinstance(plan, Plan):
-        raise InputError(f"plan must be a memfit.Plan; got {type(plan).__name__}. Load a saved one with Plan.load(path).")
+        raise InputError(f"plan must be a memfit.Plan, got {type(plan).__name__}. Plan.load(path) reads a saved one.")
     if not plan.techniques:
         return {}
     refuse_unready(model)
     if plan.model is not None and plan.model != fingerprint(model):
         raise InputError(
-            f"the plan was made for the model {plan.model}, and {model.name!r} is {fingerprint(model)}: layers or shapes "
-            "differ. Make a plan for this model, or drop the plan's model to use it anyway."
+            f"the plan was made for the model {plan.model}, and {model.name!r} is {fingerprint(model)}: layers or "
+            "shapes differ. Make a plan for this model, or drop the plan's model to use it anyway."
         )
     return {name: technique(name).check(model, plan.techniques[name]) for name in NAMES if name in plan.techniques}
 
 
 def fingerprint(model: Any) -> str:
     """What tells models apart for which a plan means different things: layers and the shapes of their weights."""
-    import hashlib
-
     layers = [(type(each).__name__, [tuple(v.shape) for v in each.variables]) for each in model._flatten_layers()]
     digest = hashlib.sha256(repr(layers).encode()).hexdigest()[:12]
     return f"{len(layers)}-{digest}"
