@@ -2,9 +2,11 @@
 
 Usage:
     python benchmarks/techniques.py [--json OUT.json] [--only resnet50/xla] [--together 8] [--steps 10]
+    python benchmarks/techniques.py --predict RESULTS.json [--only resnet50/xla] [--json OUT.json]
 
 Every case runs in a process of its own with memory growth: it trains a few steps, waits until all cases of its group
 have done so, and is then timed alone. Peak is what TensorFlow's allocator counted after warm-up; a step is a batch.
+The second form needs no GPU: it predicts the cases of a results file for the GPU they ran on.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from models import built
+from models import built, resident_bytes
 from rich.console import Console
 from rich.table import Table
 
@@ -216,6 +218,29 @@ def _last_words(text: str) -> str:
     ]
 
 
+def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
+    """Each measured case with what the estimate of its planned step says."""
+    for each in outcomes:
+        case = Case(each["model"], each["regime"], each["variant"])
+        if "failure" in each or (plan_of(case) is None and case.variant != "plain"):
+            continue
+        with compiled(case) as (model, batch, _):
+            kept = resident_bytes(model, batch)
+            found = memfit.estimate(model, batch_size=batch, gpu=gpu, jit=_REGIMES[case.regime], resident=kept)
+            predicted = found.steady_peak.value
+        yield {**each, "predicted_steady_peak_bytes": predicted}
+
+
+def show_predictions(outcomes: list[dict[str, Any]]) -> None:
+    """Measured and predicted side by side."""
+    table = Table("case", "measured MiB", "predicted MiB", "error")
+    for each in outcomes:
+        measured, predicted = each["measured_steady_peak_bytes"], each["predicted_steady_peak_bytes"]
+        error = predicted / measured - 1
+        table.add_row(each["name"], f"{measured / MIB:.0f}", f"{predicted / MIB:.0f}", f"{error:+.1%}")
+    Console(width=120).print(table)
+
+
 def show(outcomes: list[dict[str, Any]]) -> None:
     """Peak and step time of each case against plain Keras."""
     table = Table("case", "peak MiB", "of plain", "first step MiB", "step ms", "of plain", "loss")
@@ -247,9 +272,23 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=8)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--one")
+    parser.add_argument("--predict", type=Path)
     options = parser.parse_args()
     if options.one:
         sys.stdout.write(json.dumps(run_one(Case(**json.loads(options.one)), options.steps)) + "\n")
+        return
+    if options.predict:
+        measured = [case for run in json.loads(options.predict.read_text())["runs"] for case in run["cases"]]
+        newest = {case["name"]: case for case in measured if "failure" not in case}
+        chosen = [
+            case for name, case in newest.items() if not options.only or any(part in name for part in options.only)
+        ]
+        predicted = []
+        for outcome in predict(chosen, chosen[0]["gpu"]):
+            predicted.append(outcome)
+            if options.json:
+                options.json.write_text(json.dumps(predicted, indent=1) + "\n", encoding="utf-8")
+        show_predictions(predicted)
         return
     wanted = [case for case in cases() if not options.only or any(part in case.name for part in options.only)]
     outcomes: list[dict[str, Any]] = []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
     from memfit.planning.plan import Plan
+    from memfit.techniques.optimizer_state import costs as optimizer_costs
     from memfit.train.applied import applied
     from memfit.train.fit import fit
 
@@ -31,6 +32,7 @@ __all__ = [
     "find_gpu",
     "fit",
     "measure",
+    "optimizer_costs",
 ]
 
 # Public name → where it lives; imported when the name is first used.
@@ -45,6 +47,7 @@ _LAZY = {
     "find_gpu": "memfit.hardware.catalog:find_gpu",
     "fit": "memfit.train.fit:fit",
     "measure": "memfit.estimation.measure:measure",
+    "optimizer_costs": "memfit.techniques.optimizer_state:costs",
 }
 
 

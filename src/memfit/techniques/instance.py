@@ -31,5 +31,5 @@ def refuse_own_train_step(model: Any, technique: str) -> None:
         raise InputError(
             f"{technique} cannot be put into the train_step of {type(model).__name__}, which is not Keras's own. "
             "Move what it does into compute_loss, compute_metrics, add_loss or a layer, or plan without it; "
-            "precision and jit work with any train_step."
+            "mixed_bfloat16 and jit work with any train_step."
         )

@@ -6,8 +6,8 @@ from typing import cast
 from memfit.techniques.technique import Technique
 
 _MODULES = {
-    "precision": "memfit.techniques.precision",
     "optimizer": "memfit.techniques.optimizer_state",
+    "precision": "memfit.techniques.precision",
     "jit": "memfit.techniques.compile_mode",
     "fused_batch_norm": "memfit.techniques.fused_batch_norm",
     "remat": "memfit.techniques.remat",

@@ -62,28 +62,29 @@ class Slices:
 
         zeros = {key: tf.nest.map_structure(_zeros, made[key]) for key in ("sum", "latest")}
         if self.known_count is None or self.known_count >= self.size:
-            _, total, latest, gathered = tf.while_loop(
+            done, total, latest, gathered = tf.while_loop(
                 lambda index, *_: index < turns,
                 turn,
                 (tf.constant(0), zeros["sum"], zeros["latest"], gathered),
                 parallel_iterations=1,
             )
         else:
-            total, latest, gathered = zeros["sum"], zeros["latest"], []
+            done, total, latest, gathered = tf.constant(0), zeros["sum"], zeros["latest"], []
         rows = [_joined(array.stack()) for array in gathered]
-        return self._with_remainder(one, made, total, latest, rows, turns)
+        return self._with_remainder(one, made, total, latest, rows, done)
 
     def _with_remainder(
-        self, one: Any, made: Any, total: Any, latest: Any, rows: list[Any], turns: Any
+        self, one: Any, made: Any, total: Any, latest: Any, rows: list[Any], done: Any
     ) -> dict[str, Any]:
         tf = tensorflow()
-        left = self.count - turns * self.size
+        left = self.count % self.size
 
         def nothing() -> dict[str, Any]:
             return {"sum": total, "latest": latest, "rows": rows}
 
         def remainder() -> dict[str, Any]:
-            found = one(turns * self.size, left)
+            # Its place comes from the loop, so that it does not run beside it.
+            found = one(done * self.size, left)
             last = tf.nest.flatten(found["rows"])
             return {
                 "sum": tf.nest.map_structure(tf.add, total, found["sum"]),
