@@ -6,7 +6,6 @@ numbers the whole batch would draw (`whole_batch_random`), so that the gradients
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -14,7 +13,7 @@ from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.techniques.batch_statistics import BatchStatistics
 from memfit.techniques.instance import refuse_own_train_step, retraced
-from memfit.techniques.slices import Slices
+from memfit.techniques.slices import Slices, Work
 from memfit.techniques.technique import Verdict
 from memfit.techniques.whole_batch_loss import TotalsNeeded, whole_batch_loss
 from memfit.techniques.whole_batch_random import whole_batch_random
@@ -75,11 +74,11 @@ class _SlicedStep:
         self.before = [tf.convert_to_tensor(each.value) for each in self.all_state]
         self._build()
         try:
-            found = self.slices.run(partial(self._slice, divisors=None))
+            found = self.slices.run(self._work(None))
         except TotalsNeeded:
             # What a loss is divided by depends on the data: sum that first. TensorFlow prunes everything else.
             divisors = self.slices.run(self._divisors)["sum"]
-            found = self.slices.run(partial(self._slice, divisors=divisors))
+            found = self.slices.run(self._work(divisors))
         self._finish(found["sum"], found["latest"], found["rows"]["gradients"])
         if _samplewise(model):
             return model.get_metrics_result()
@@ -99,6 +98,9 @@ class _SlicedStep:
             parts = stack.enter_context(whole_batch_loss(self.model, share, only_divisors=True))
             self._forward(batch)
         return {"sum": parts.divisors, "latest": (), "rows": ()}
+
+    def _work(self, divisors: Sequence[Any] | None) -> Work:
+        return lambda batch, share, start: self._slice(batch, share, start, divisors)
 
     def _slice(self, batch: Any, share: Any, start: Any, divisors: Sequence[Any] | None) -> dict[str, Any]:
         """Forward and backward for one slice; of the model, only metrics change."""
