@@ -1,3 +1,5 @@
+import pytest
+
 from memfit.estimation.lifetimes import lifetimes
 
 KIB_PER_SAMPLE = ((256, 0),)  # 256 floats a sample: 1 KiB
@@ -127,3 +129,36 @@ def test_a_processor_waits_for_the_batch_with_everything_else_done(builder):
     builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
     other = builder.op("Fill", shape=KIB_PER_SAMPLE)
     assert lifetimes(builder.build("CPU"), 4, workspace=no_workspace).order[0] == other
+
+
+def test_a_call_holds_its_inputs_until_it_ends(builder):
+    a = builder.op("IteratorGetNext", shape=KIB_PER_SAMPLE)
+    start = builder.op("CallStart", a, shape=KIB_PER_SAMPLE)
+    b = builder.op("Relu", start, shape=KIB_PER_SAMPLE)
+    c = builder.op("MatMul", b, shape=KIB_PER_SAMPLE)
+    end = builder.op("CallEnd", c, start, shape=KIB_PER_SAMPLE)
+    builder.op("MatMul", end, shape=KIB_PER_SAMPLE)
+    assert peak(builder.build(), 4) == (3 * 4096, 0)
+
+
+def test_a_processor_runs_what_waits_for_a_call_newest_first(builder):
+    batch = builder.op("IteratorV2")
+    a = builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
+    start = builder.op("CallStart", a, shape=KIB_PER_SAMPLE)
+    end = builder.op("CallEnd", start, shape=KIB_PER_SAMPLE)
+    next_call = builder.op("CallStart", end, shape=KIB_PER_SAMPLE)
+    cheap = builder.op("Reshape", end, shape=KIB_PER_SAMPLE)
+    update = builder.op("MatMul", end, shape=KIB_PER_SAMPLE)
+    order = lifetimes(builder.build("CPU"), 4, workspace=no_workspace).order
+    assert order == [batch, a, start, end, update, cheap, next_call]
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_a_processor_computes_the_gradient_of_a_bias_with_that_of_its_filter_first(builder, seed):
+    batch = builder.op("IteratorV2")
+    gradient = builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
+    bias = builder.op("BiasAddGrad", gradient, shape=((0, 16),))
+    by_input = builder.op("Conv2DBackpropInput", gradient, shape=KIB_PER_SAMPLE)
+    by_filter = builder.op("Conv2DBackpropFilter", gradient, shape=((0, 16),))
+    order = lifetimes(builder.build("CPU"), 4, workspace=no_workspace, seed=seed).order
+    assert order == [batch, gradient, bias, by_filter, by_input]

@@ -1,6 +1,7 @@
 """Calls opened, on nodes made by hand: no TensorFlow."""
 
 from collections import defaultdict
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -48,7 +49,7 @@ class Function:
 
 @pytest.fixture(autouse=True)
 def _bodies(monkeypatch):
-    monkeypatch.setattr(calls, "_body", lambda function: (function.nodes, function.results))
+    monkeypatch.setattr(calls, "_body", lambda function: (deepcopy(function.nodes), function.results))
 
 
 def call(name, function, *inputs):
@@ -105,9 +106,10 @@ def test_calls_in_calls_are_opened_too(squared_sum):
 def test_two_calls_of_one_function_have_two_loops():
     loop = Node("enter", "Enter", ["x"])
     loop.attr["frame_name"].s = b"while"
-    functions = [Function("f", {"x": FLOAT}, [loop], ["enter:0"])]
-    nodes = opened([Node("a"), call("call", "f", "a")], *functions)
-    assert nodes["call/enter"].attr["frame_name"].s == b"call/while"
+    function = Function("f", {"x": FLOAT}, [loop], ["enter:0"])
+    nodes = opened([Node("a"), call("first", "f", "a"), call("second", "f", "a")], function)
+    assert nodes["first/enter"].attr["frame_name"].s == b"first/while"
+    assert nodes["second/enter"].attr["frame_name"].s == b"second/while"
 
 
 @pytest.mark.parametrize(("given", "backward"), [("gradient_tape/net/Mul", True), ("net/Mul", False)])

@@ -60,6 +60,11 @@ def test_operations_find_their_layer(operation, layer):
         ("net_1/conv2d_1/convolution", "forward"),
         ("gradient_tape/net_1/conv2d_1/convolution/Conv2DBackpropInput", "backward"),
         ("AddN_3", "backward"),
+        ("while/body/_1/gradient_tape/while/net_1/conv2d_1/convolution/Conv2DBackpropInput", "backward"),
+        ("while/body/_1/while/AddN_3", "backward"),
+        ("while/body/_1/while/StatefulPartitionedCall/AddN", "backward"),
+        ("while/body/_1/while/net_1/conv2d_1/convolution", "forward"),
+        ("net_1/my_layer_1/AddN", "forward"),
         ("adam/Sub_18", "update"),
         ("cond/then/_0/cond/adam/Sqrt_385", "update"),
     ],
@@ -76,6 +81,11 @@ def test_dimensions_follow_the_batch_they_are_a_multiple_of():
     found = Tensor("float32", 4, _shape(shape(251, 2 * 251, 224, 1), 251))
     assert found.dimensions(8) == (8, 16, 224, 1)
     assert found.bytes(8) == 8 * 16 * 224 * 4
+
+
+def test_slices_behind_each_other_are_the_batch():
+    found = Tensor("float32", 4, _shape(shape(251, 8, 10), 251 * 8))
+    assert found.bytes(64) == 64 * 10 * 4
 
 
 @pytest.mark.parametrize("unknown", [shape(251, -1), shape(unknown_rank=True)])
