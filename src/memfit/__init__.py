@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
+    from memfit.planning.applied import applied
     from memfit.planning.plan import Plan
+    from memfit.planning.planner import Planner, plan
     from memfit.techniques.optimizer_state import costs as optimizer_costs
-    from memfit.train.applied import applied
     from memfit.train.fit import fit
 
 __version__ = "0.1.0.dev0"
@@ -25,6 +26,7 @@ __all__ = [
     "Measurement",
     "MemfitError",
     "Plan",
+    "Planner",
     "__version__",
     "applied",
     "devices",
@@ -33,6 +35,7 @@ __all__ = [
     "fit",
     "measure",
     "optimizer_costs",
+    "plan",
 ]
 
 # Public name → where it lives; imported when the name is first used.
@@ -41,13 +44,15 @@ _LAZY = {
     "GPU": "memfit.hardware.catalog:GPU",
     "Measurement": "memfit.estimation.measure:Measurement",
     "Plan": "memfit.planning.plan:Plan",
-    "applied": "memfit.train.applied:applied",
+    "Planner": "memfit.planning.planner:Planner",
+    "applied": "memfit.planning.applied:applied",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
     "fit": "memfit.train.fit:fit",
     "measure": "memfit.estimation.measure:measure",
     "optimizer_costs": "memfit.techniques.optimizer_state:costs",
+    "plan": "memfit.planning.planner:plan",
 }
 
 

@@ -47,6 +47,12 @@ class TooLateError(ConfigurationError, RuntimeError):
     """TensorFlow has already set its devices up, so their configuration cannot change any more."""
 
 
+class BudgetTooSmallError(MemfitError):
+    """Nothing that may be done makes training fit."""
+
+    exit_code = 1
+
+
 class BrokenEnvironmentError(MemfitError):
     """TensorFlow or Keras is missing, unusable or not the one memfit works with."""
 

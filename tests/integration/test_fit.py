@@ -148,7 +148,7 @@ def test_a_loss_that_cannot_be_divided_is_refused():
 
 
 def test_slices_with_batch_normalisation_say_that_they_are_only_close():
-    from memfit.train.applied import check
+    from memfit.planning.applied import check
 
     model = keras.Sequential([keras.Input((8,)), layers.BatchNormalization(name="norm"), layers.Dense(4)])
     model.compile("adam", "mse", jit_compile=False)

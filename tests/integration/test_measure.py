@@ -92,8 +92,8 @@ def test_the_peaks_are_ordered_and_the_parent_stays_as_it_was(run):
     assert measured["batch_size"] == 256
     assert measured["jit"] is False
     assert measured["measured_step_seconds"] > 0
-    # The allocator counts chunks, which may be a little larger than what was asked for.
-    assert measured["measured_between_steps_bytes"] == pytest.approx(state + batch, rel=0.1)
+    # The allocator counts chunks, which may be larger than what was asked for.
+    assert state + batch <= measured["measured_between_steps_bytes"] <= 1.25 * (state + batch)
     assert measured["measured_steady_peak_bytes"] >= measured["measured_between_steps_bytes"] + 2 * activation
     assert measured["measured_first_step_peak_bytes"] >= 0.99 * measured["measured_steady_peak_bytes"]
     assert measured["measured_steady_peak_bytes"] > measured["measured_evaluate_peak_bytes"]

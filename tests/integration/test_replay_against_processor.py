@@ -9,8 +9,9 @@ import memfit
 TOLERANCE = 0.05
 # oneDNN orders the consumers of a tensor by addresses, so TensorFlow runs a step in one of several orders, of which
 # the replay has to meet one. In twelve runs the U-Net took 77.9 to 97.4 MiB, the transformer 79.7 to 86.0 and the MLP
-# 61.0 or 62.1; the CNN always took the same.
-ORDERS = {"unet": 6, "transformer": 3, "mlp": 3}
+# 61.0 or 62.1; the CNN took 154.2, and once, on a busy machine, 162.8.
+ORDERS = {"unet": 8}
+MOST_ORDERS = 4
 
 
 def cnn():
@@ -76,23 +77,27 @@ def predicted_and_measured(build):
     # The dataset of the measurement keeps a batch of its own.
     batch_bytes = 4 * batch * int(keras.ops.prod(model.input_shape[1:]))
     predicted = memfit.estimate(model, batch_size=batch, gpu="cpu", jit=False, resident=batch_bytes)
-    return predicted, (memfit.measure(model, batch) for _ in range(ORDERS.get(build.__name__, 1)))
+    return predicted, (memfit.measure(model, batch) for _ in range(ORDERS.get(build.__name__, MOST_ORDERS)))
+
+
+def assert_met(predicted, peaks):
+    seen = []
+    for peak in peaks:
+        seen.append(peak)
+        if predicted == pytest.approx(peak, rel=TOLERANCE):
+            return
+    pytest.fail(f"predicted {predicted}, measured {seen}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [cnn, mlp, unet, transformer])
 def test_predicted_and_measured_agree(build):
     predicted, measurements = predicted_and_measured(build)
-    peaks = []
-    for measured in measurements:
-        peaks.append(measured.steady_peak)
-        if predicted.steady_peak.value == pytest.approx(measured.steady_peak, rel=TOLERANCE):
-            return
-    pytest.fail(f"predicted {predicted.steady_peak.value}, measured {peaks}")
+    assert_met(predicted.steady_peak.value, (measured.steady_peak for measured in measurements))
 
 
 @pytest.mark.slow
 def test_a_loop_keeps_as_much_as_the_first_steps_show():
     # Once its kernels have proved cheap, the executor no longer sends them to its pool: later steps take 11 or 17 MiB.
     predicted, measurements = predicted_and_measured(lstm)
-    assert predicted.steady_peak.value == pytest.approx(next(measurements).first_step_peak, rel=TOLERANCE)
+    assert_met(predicted.steady_peak.value, (measured.first_step_peak for measured in measurements))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, estimate, gpus
+from memfit.cli import doctor, estimate, gpus, plan
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
+app.command("plan")(plan.plan)
 
 
 def _show_version(wanted: bool) -> None:

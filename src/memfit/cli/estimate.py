@@ -1,33 +1,28 @@
 """`memfit estimate`: what a model's step will take."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memfit import framework
-from memfit.errors import InputError
+from memfit.cli.target import JIT, Batch, Card, InputShape, JitChoice, Loss, Optimizer, Policy, Target, parse_shape
 from memfit.hardware.nvml import read_nvml
 from memfit.report.console import print_json, stderr, stdout
 
 if TYPE_CHECKING:
     from memfit.estimation.estimate import Estimate
     from memfit.estimation.measure import Measurement
-    from memfit.estimation.regime import Jit
-
-_JIT: "dict[str, Jit]" = {"auto": "auto", "on": True, "off": False}
 
 
 def estimate(
-    target: Annotated[
-        str, typer.Argument(help="file.py:function, package.module:function or model.keras", metavar="TARGET")
-    ],
-    batch: Annotated[int, typer.Option("--batch", "-b", help="The batch size.")],
-    input_shape: Annotated[str | None, typer.Option("--input", help="The input's shape, such as 224,224,3.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Compile with this optimizer.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Compile with this loss.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Build with this dtype policy, such as mixed_float16.")] = None,
-    jit: Annotated[Literal["auto", "on", "off"], typer.Option(help="jit_compile on the target.")] = "auto",
-    gpu: Annotated[str | None, typer.Option(help="The card, by name or memory size.")] = None,
+    target: Target,
+    batch: Batch,
+    input_shape: InputShape = None,
+    optimizer: Optimizer = None,
+    loss: Loss = None,
+    policy: Policy = None,
+    jit: JitChoice = "auto",
+    gpu: Card = None,
     cards: Annotated[bool, typer.Option("--gpus", help="Also show the largest batch on every card.")] = False,
     measured: Annotated[bool, typer.Option("--measure", help="Also run it here and compare.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -41,11 +36,11 @@ def estimate(
     from memfit.report.estimate import render_cards, render_estimate, render_measurement
     from memfit.trace.target import load_target
 
-    shape = _shape(input_shape)
+    shape = parse_shape(input_shape)
     with stderr().status(f"building {target}"):
         model = load_target(target, input_shape=shape, optimizer=optimizer, loss=loss, policy=policy)
     with stderr().status("tracing one step"):
-        result = predict(model, batch_size=batch, gpu=gpu, jit=_JIT[jit])
+        result = predict(model, batch_size=batch, gpu=gpu, jit=JIT[jit])
         fits = result.fits(result.gpu.default_limit)
         phases = result.phases
     measurement, here = _measured_here(model, batch, result) if measured else (None, result)
@@ -77,15 +72,3 @@ def _measured_here(model: object, batch: int, result: "Estimate") -> "tuple[Meas
     if measurement.device.startswith("GPU"):
         return measurement, predict(model, batch_size=batch, gpu=measurement.device_name, jit=measurement.jit)
     return measurement, predict(model, batch_size=batch, gpu="cpu", jit=False)
-
-
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        sizes = tuple(int(size) for size in text.split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"--input {text!r} must be sizes separated by commas, such as 224,224,3.")
-    return sizes

@@ -16,7 +16,7 @@ from memfit.hardware.host import host_memory
 from memfit.hardware.nvml import read_nvml
 from memfit.trace.batch import batch_spec
 from memfit.trace.function import step_function
-from memfit.trace.step import Phase
+from memfit.trace.step import Phase, Step
 from memfit.trace.tracer import refuse_unready, trace_step
 from memfit.units import MIB, Size, format_size, parse_size
 
@@ -66,10 +66,10 @@ def estimate(
         ```
     """
     refuse_unready(model)
-    _refuse_batch(batch_size)
-    target = gpu if isinstance(gpu, GPU) else _find_device(gpu)
-    regime, reason = resolve_regime(model, jit, gpu=target is not _cpu())
-    if regime == "xla" and target is _cpu():
+    refuse_batch(batch_size)
+    target = find_device(gpu)
+    regime, reason = resolve_regime(model, jit, gpu=target is not cpu())
+    if regime == "xla" and target is cpu():
         raise InputError('jit=True on gpu="cpu" is not predicted: XLA is modelled for GPUs only. Pass jit=False.')
     source = _Source(model, target, regime, data, parse_size(resident, what="resident") if resident else 0)
     answer = Estimate(source, model.name, batch_size, target, regime, reason)
@@ -79,15 +79,19 @@ def estimate(
 
 
 @cache
-def _cpu() -> GPU:
+def cpu() -> GPU:
+    """This machine's processor, as a device whose memory is limited."""
     memory = host_memory().ceiling
     return GPU("CPU", memory or find_gpu(_UNKNOWN_CARD).memory)
 
 
-def _find_device(name: Size | None) -> GPU:
-    if name is None:
+def find_device(gpu: GPU | Size | None) -> GPU:
+    """The card that was meant; "cpu" is this machine's processor."""
+    if isinstance(gpu, GPU):
+        return gpu
+    if gpu is None:
         return default_gpu()
-    return _cpu() if isinstance(name, str) and name.lower() == "cpu" else find_gpu(name)
+    return cpu() if isinstance(gpu, str) and gpu.lower() == "cpu" else find_gpu(gpu)
 
 
 def default_gpu() -> GPU:
@@ -101,7 +105,8 @@ def default_gpu() -> GPU:
     return find_gpu(_UNKNOWN_CARD)
 
 
-def _refuse_batch(batch_size: int) -> None:
+def refuse_batch(batch_size: int) -> None:
+    """Say what a batch size is."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= _MOST_BATCH:
         raise InputError(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_BATCH}.")
 
@@ -125,13 +130,18 @@ class _Source:
             self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
         return self._answers[key]
 
+    def step(self) -> Step:
+        """The traced training step; where XLA compiles it, what the executor would run instead."""
+        traced = self._phases.get("train")
+        return traced.step if isinstance(traced, GraphPhase) else self._graph("train").step
+
     def _phase(self, phase: Phase) -> PhaseModel:
         if phase not in self._phases:
             self._phases[phase] = self._graph(phase) if self.regime == "graph" else self._xla(phase)
         return self._phases[phase]
 
-    def _graph(self, phase: Phase) -> PhaseModel:
-        gpu = None if self.gpu is _cpu() else self.gpu
+    def _graph(self, phase: Phase) -> GraphPhase:
+        gpu = None if self.gpu is cpu() else self.gpu
         return GraphPhase(trace_step(self.model, phase, gpu=gpu, data=self.data), gpu)
 
     def _xla(self, phase: Phase) -> PhaseModel:
@@ -201,6 +211,11 @@ class Estimate:
         """Operations whose size is not known; they widen the band."""
         return self._train.unknown_ops
 
+    @cached_property
+    def step(self) -> Step:
+        """The training step as operations; where XLA compiles it, those the executor would run instead."""
+        return self._source.step()
+
     def breakdown(self) -> dict[Kind, int]:
         """The bytes at the peak by kind."""
         return self.composition.breakdown()
@@ -216,7 +231,7 @@ class Estimate:
 
     def at(self, batch_size: int) -> "Estimate":
         """The same model at another batch size, without tracing it again."""
-        _refuse_batch(batch_size)
+        refuse_batch(batch_size)
         return Estimate(self._source, self.model_name, batch_size, self.gpu, self.regime, self.regime_reason)
 
     def limited(self, limit: Size) -> Peak | None:

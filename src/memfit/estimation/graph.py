@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
-from memfit.estimation.workspace import DEFAULT_LIMIT, Workspace, autotuning_workspace, steady_workspace
+from memfit.estimation.workspace import DEFAULT_LIMIT, Workspace, autotuning_workspace, no_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
 
@@ -41,8 +41,8 @@ class GraphModel:
     def __init__(self, step: Step, gpu: GPU | None, *, workspace_limit: int = DEFAULT_LIMIT) -> None:
         self.step = step
         capability = gpu.compute_capability if gpu else None
-        self._steady: Workspace = steady_workspace(capability, workspace_limit) if gpu else _no_workspace
-        self._autotuning: Workspace = autotuning_workspace(capability, workspace_limit) if gpu else _no_workspace
+        self._steady: Workspace = steady_workspace(capability, workspace_limit) if gpu else no_workspace
+        self._autotuning: Workspace = autotuning_workspace(capability, workspace_limit) if gpu else no_workspace
         self._programs_of: int | None = None
         self._kept: dict[int | None, tuple[list[Program], Program]] = {}
 
@@ -99,7 +99,3 @@ class GraphModel:
 
     def _outcomes(self) -> list[Step]:
         return [self.step, self.step.otherwise] if self.step.otherwise else [self.step]
-
-
-def _no_workspace(_step: Step, _index: int, _batch: int) -> int:
-    return 0

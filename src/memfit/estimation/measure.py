@@ -96,6 +96,7 @@ def measure(
     steps: int = 5,
     timeout: float = 600,
     limit: Size | None = None,
+    inside: tuple[str, Any] | None = None,
 ) -> Measurement:
     """Train, evaluate and predict on random batches in a child process and read the peaks.
 
@@ -111,6 +112,7 @@ def measure(
         timeout: Seconds after which the child is ended.
         limit: The most memory the device may use. Without one a GPU's memory grows as it is needed, and on the CPU
             80 % of what is free may be used.
+        inside: A context manager to train in, as `module:name`, and what it is given besides the model.
 
     Returns:
         The peaks, and what they were measured on.
@@ -136,6 +138,7 @@ def measure(
         "limit": None if limit is None else parse_size(limit, what="limit"),
         "floatx": keras().config.floatx(),
         "policy": keras().config.dtype_policy().name,
+        "inside": inside,
     }
     with tempfile.TemporaryDirectory(prefix="memfit-measure-") as name:
         directory = Path(name)

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -49,10 +50,11 @@ def answer(directory: Path) -> dict[str, Any]:
         phase = "making a random batch"
         batch = _random_batch(model, request["batch"])
         peaks: dict[str, Any] = {}
-        for doing, measure in _phases(model, batch, request["steps"]):
-            phase = doing
-            devices.reset_peak()
-            peaks |= measure()
+        with _inside(model, request["inside"]):
+            for doing, measure in _phases(model, batch, request["steps"]):
+                phase = doing
+                devices.reset_peak()
+                peaks |= measure()
     except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
         if sentence := _out_of_memory(error):
             return {"out_of_memory": sentence, "phase": phase, "limit": limit}
@@ -148,6 +150,14 @@ def _aligned(value: Any) -> Any:
     aligned = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
     aligned[...] = value
     return aligned
+
+
+def _inside(model: Any, context: tuple[str, Any] | None) -> AbstractContextManager[Any]:
+    if context is None:
+        return nullcontext()
+    name, argument = context
+    entered: AbstractContextManager[Any] = resolve_name(name)(model, argument)
+    return entered
 
 
 def _phases(model: Any, batch: Any, steps: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:

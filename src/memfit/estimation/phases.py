@@ -65,7 +65,7 @@ class GraphPhase:
     """A phase in the graph regime."""
 
     def __init__(self, step: Step, gpu: GPU | None) -> None:
-        self._step = step
+        self.step = step
         self._model = GraphModel(step, gpu)
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
@@ -75,13 +75,13 @@ class GraphPhase:
         except OutOfMemory:
             return None
         value = found.replay.steady_peak
-        loops = _LOOP_MARGIN if self._step.has_loops else 0
+        loops = _LOOP_MARGIN if self.step.has_loops else 0
         margin = _REPLAY_MARGIN + loops + (_UNKNOWN_MARGIN if self._unknown() else 0)
         steady = Peak(
             value, int(found.steady_peaks[0] * (1 - _REPLAY_MARGIN)), int(found.steady_peaks[-1] * (1 + margin))
         )
         first = found.replay.first_step_peak
-        reserved = found.replay.reserved if self._step.device == "GPU" else _grown(value)
+        reserved = found.replay.reserved if self.step.device == "GPU" else _grown(value)
         return PhasePrediction(
             steady=steady,
             first_step=Peak(first, steady.low, max(steady.high, min(limit, int(first * _FIRST_STEP_HIGH)))),
@@ -93,7 +93,7 @@ class GraphPhase:
 
     def _unknown(self) -> tuple[str, ...]:
         # cuDNN alone knows the size of a recurrent layer's reserve space; the workspace model has it.
-        return tuple(op.name for op in self._step.unknown_sizes if not op.type.startswith("CudnnRNN"))
+        return tuple(op.name for op in self.step.unknown_sizes if not op.type.startswith("CudnnRNN"))
 
 
 class XlaPhase:

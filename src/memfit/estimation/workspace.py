@@ -92,6 +92,11 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     )
 
 
+def no_workspace(_step: Step, _index: int, _batch: int) -> int:
+    """A CPU's kernels take none."""
+    return 0
+
+
 def steady_workspace(capability: tuple[int, int] | None, limit: int = DEFAULT_LIMIT) -> Workspace:
     """What each operation takes once autotuning has chosen."""
     return partial(_steady, capability or (8, 6), limit)

@@ -1,13 +1,15 @@
 """A plan: which techniques with which values, as data that can be written by hand, saved and loaded."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from memfit.errors import InputError
+from memfit.planning.prediction import Prediction
 
 _FORMAT = 1
+_NOT_TECHNIQUES = ("model", "prediction")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Plan:
     micro_batch: int | None = None
     """Samples worked on at a time; the batch stays the one that was asked for."""
     remat: int | tuple[str, ...] | None = None
-    """A number of segments, of which all but the last are recomputed, or the names of layers to recompute."""
+    """A number of segments, of which all but the last are recomputed; or names of layers to recompute, where
+    `"first..last"` is one segment."""
     precision: str | None = None
     """`"mixed_float16"` or `"mixed_bfloat16"`."""
     fused_batch_norm: bool | None = None
@@ -36,6 +39,8 @@ class Plan:
     """Another optimizer, by Keras's name."""
     model: str | None = None
     """The fingerprint of the model it was made for; `None` fits every model."""
+    prediction: Prediction | None = field(default=None, compare=False)
+    """What `memfit.plan` predicted of it; `None` for a plan written by hand."""
 
     def __post_init__(self) -> None:
         if isinstance(self.remat, list):
@@ -44,14 +49,19 @@ class Plan:
     @property
     def techniques(self) -> dict[str, Any]:
         """The techniques it uses and their values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_TECHNIQUES}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def feasible(self) -> bool | None:
+        """Whether it fits its budget; `None` for a plan written by hand."""
+        return None if self.prediction is None else self.prediction.feasible
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        made_for = {} if self.model is None else {"model": self.model}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.techniques.items()}
-        return {"memfit_plan": _FORMAT, **made_for, **plain}
+        predicted = {} if self.prediction is None else self.prediction.to_dict()
+        return {"memfit_plan": _FORMAT, "model": self.model, "techniques": plain, **predicted}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
@@ -66,12 +76,18 @@ class Plan:
             raise InputError(
                 f"the plan has format {values['memfit_plan']!r}, this memfit reads {_FORMAT}. Make it again."
             )
-        known = {each.name for each in fields(cls)}
-        given = {name: value for name, value in values.items() if name != "memfit_plan"}
-        if unknown := sorted(given.keys() - known):
+        techniques = values.get("techniques")
+        if not isinstance(techniques, dict):
+            raise InputError(f'the plan\'s "techniques" must be names with values; got {techniques!r}.')
+        known = {each.name for each in fields(cls)} - {*_NOT_TECHNIQUES}
+        if unknown := sorted(techniques.keys() - known):
             names = ", ".join(sorted(known))
-            raise InputError(f"the plan has unknown entries: {', '.join(unknown)}. Known are {names}.")
-        return cls(**given)
+            raise InputError(f"the plan has unknown techniques: {', '.join(unknown)}. Known are {names}.")
+        try:
+            prediction = Prediction.from_dict(values) if "feasible" in values else None
+        except (KeyError, TypeError) as error:
+            raise InputError(f"the plan's prediction is incomplete: {error} is missing. Make it again.") from error
+        return cls(**techniques, model=values.get("model"), prediction=prediction)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -91,3 +107,14 @@ class Plan:
         except ValueError as error:
             raise InputError(f"the plan {str(path)!r} is not JSON: {error}.") from error
         return cls.from_dict(values)
+
+    def __str__(self) -> str:
+        # The one look to the right: printing is the reporter's work.
+        from memfit.report.plan import plan_text
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from memfit.report.plan import plan_html
+
+        return plan_html(self)

@@ -21,7 +21,7 @@ def check(model: Any, value: Any) -> Verdict:
     """Refuse models that are no graph of layers, and layers that are not there."""
     refuse_own_train_step(model, "remat")
     found = segments(model, value)
-    what = f"{len(found)} segments" if isinstance(value, int) else f"{', '.join(value)}"
+    what = f"{len(found)} segment{'s' if len(found) > 1 else ''}"
     return Verdict("exact", f"{what} recomputed in the backward pass, with the same dropout masks and statistics")
 
 
@@ -190,9 +190,10 @@ class _Recomputed:
             flat = tf.nest.flatten(arguments)
             barrier = import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops").xla_optimization_barrier
             return body(*tf.nest.pack_sequence_as(arguments, list(barrier(flat))))
-        # So would Grappler; it leaves EnsureShape alone, which costs nothing and waits for the gradients from behind.
+        # So would Grappler; it leaves this kind of identity alone, which waits for the gradients from behind. And the
+        # layout optimiser passes through it: around another kind it would keep the tensors in both layouts.
         with tf.control_dependencies([each for each in upstream if each is not None]):
-            again = [tf.ensure_shape(each, each.shape) for each in tensors]
+            again = [tf.raw_ops.PreventGradient(input=each, message="recomputed") for each in tensors]
         return body(again, *arguments[1:])
 
     def _owner(self, loss: Any) -> Any:

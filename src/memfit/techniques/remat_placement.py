@@ -30,6 +30,8 @@ _KEPT = {
 # Tensors of a segment's largest size that its gradient has in use at a time besides what is kept.
 _IN_USE = 3
 _SEARCH_STEPS = 30
+# Between the first and the last layer of a segment.
+RANGE = ".."
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
@@ -66,21 +68,37 @@ def by_bytes(graph: LayerGraph, count: int) -> list[Segment]:
 
 
 def by_name(graph: LayerGraph, names: Sequence[str]) -> list[Segment]:
-    """One segment for each run of named layers (or layers of named nested models) that follow each other."""
+    """One segment for each `"first..last"`, and for each run of named layers or nested models without a gap."""
     parts = [(call.name, *call.name.split("/")) for call in graph.calls]
     known = {part for each in parts for part in each}
-    if unknown := [name for name in names if name not in known]:
+    ranges = [name for name in names if name not in known and RANGE in name]
+    ends = [end for name in ranges for end in name.split(RANGE, 1)]
+    if unknown := [name for name in (*(set(names) - set(ranges)), *ends) if name not in known]:
         layers = ", ".join(list(dict.fromkeys(each[1] for each in parts))[:8])
         raise InputError(f"remat names layers the model does not have: {', '.join(unknown)}. It has {layers}, ...")
-    segments: list[Segment] = []
+    segments = [_between(parts, name) for name in ranges]
+    run: Segment | None = None
     for position, each in enumerate(parts):
         if not any(part in names for part in each):
             continue
-        if segments and segments[-1].stop == position:
-            segments[-1] = Segment(segments[-1].start, position + 1)
-        else:
-            segments.append(Segment(position, position + 1))
+        if run and run.stop == position:
+            segments.remove(run)
+        run = Segment(run.start if run and run.stop == position else position, position + 1)
+        segments.append(run)
+    segments.sort(key=lambda segment: segment.start)
+    for before, after in pairwise(segments):
+        if after.start < before.stop:
+            raise InputError(f"remat names {graph.calls[after.start].name!r} twice: segments must not overlap.")
     return segments
+
+
+def _between(parts: Sequence[tuple[str, ...]], name: str) -> Segment:
+    first, last = name.split(RANGE, 1)
+    start = next(at for at, each in enumerate(parts) if first in each)
+    stop = 1 + max(at for at, each in enumerate(parts) if last in each)
+    if stop <= start:
+        raise InputError(f"remat={name!r} ends before it begins: {last!r} runs before {first!r}.")
+    return Segment(start, stop)
 
 
 def _inside(calls: Sequence[LayerCall]) -> Matrix:

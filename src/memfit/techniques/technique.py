@@ -7,6 +7,9 @@ from typing import Any, Literal, Protocol
 Grade = Literal["exact", "close", "any"]
 """`exact`: the same result to rounding; `close`: rounded or normalised differently; `any`: another training."""
 
+GRADES: tuple[Grade, ...] = ("exact", "close", "any")
+"""From the strictest on."""
+
 
 @dataclass(frozen=True)
 class Verdict:

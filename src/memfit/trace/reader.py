@@ -4,6 +4,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from memfit.trace.calls import BACKWARD, TYPE
@@ -20,7 +21,7 @@ _NEVER_ON_DEVICE = frozenset(("resource", "string", "variant"))
 
 _KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode")
 # Gradients, and their sums: the latter have no scope of their own, only that of the loop or function they are in.
-_GRADIENT = re.compile(r"(?:^|/)gradient_tape/|^(?:.*/_\d+/\w+/)?(?:\w*PartitionedCall\w*/)*AddN(?:_\d+)?(?:/|$)")
+_GRADIENT = re.compile(r"(?:^|/)gradient_tape/|^(?:.*/_\d+/\w+/)?(?:\w*PartitionedCall\w*/)*AddN(?:_\d+)?(?:[/-]|$)")
 _READS_OR_WRITES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
@@ -85,12 +86,27 @@ def read_step(
         )
     return Step(
         phase=phase,
-        ops=tuple(ops),
+        ops=tuple(_with_unnamed_gradients(ops)),
         variables=tuple(_variable(node, variables) for node in handles),
         device="GPU" if gpu else "CPU",
         input_ops=tuple(index[node.name] for node in nodes if node.op == "IteratorGetNext"),
         otherwise=otherwise,
     )
+
+
+def _with_unnamed_gradients(ops: list[Op]) -> list[Op]:
+    """Custom gradients, such as SiLU's, are in no scope; what follows a gradient and is no layer's is one."""
+    followers: list[list[int]] = [[] for _ in ops]
+    for at, op in enumerate(ops):
+        for source in (*(source for source, _ in op.inputs), *op.control_inputs):
+            followers[source].append(at)
+    waiting = [at for at, op in enumerate(ops) if op.part == "backward" and op.has_samples]
+    while waiting:
+        for at in followers[waiting.pop()]:
+            if ops[at].part == "forward" and ops[at].layer is None:
+                ops[at] = replace(ops[at], part="backward")
+                waiting.append(at)
+    return ops
 
 
 def layer_of(names: Iterable[str]) -> Callable[[str], str | None]:

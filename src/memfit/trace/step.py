@@ -64,6 +64,11 @@ class Op:
     """The user's line that made it, as `file:line`."""
     part: Part = "forward"
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether any of its outputs grows with the batch."""
+        return any(per_sample for tensor in self.outputs for per_sample, _ in tensor.shape or ())
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:

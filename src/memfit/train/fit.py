@@ -4,8 +4,8 @@ from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import tensorflow
+from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
-from memfit.train.applied import applied, check
 
 _KERAS_DEFAULT_BATCH = 32
 

@@ -24,7 +24,9 @@ def test_a_plan_says_what_it_changes():
         ("[]", "not a saved plan"),
         ('{"micro_batch": 4}', "not a saved plan"),
         ('{"memfit_plan": 99}', "format 99"),
-        ('{"memfit_plan": 1, "magic": 1}', "unknown entries: magic"),
+        ('{"memfit_plan": 1}', "must be names with values"),
+        ('{"memfit_plan": 1, "techniques": {"magic": 1}}', "unknown techniques: magic"),
+        ('{"memfit_plan": 1, "techniques": {}, "feasible": true}', "prediction is incomplete: 'plain_peak_bytes'"),
     ],
 )
 def test_what_is_not_a_plan_is_refused(tmp_path, text, message):
@@ -41,4 +43,8 @@ def test_a_plan_that_is_not_there_is_refused(tmp_path):
 
 def test_the_file_says_what_it_is(tmp_path):
     Plan(remat=3).save(tmp_path / "plan.json")
-    assert json.loads((tmp_path / "plan.json").read_text()) == {"memfit_plan": 1, "remat": 3}
+    assert json.loads((tmp_path / "plan.json").read_text()) == {
+        "memfit_plan": 1,
+        "model": None,
+        "techniques": {"remat": 3},
+    }

@@ -55,3 +55,26 @@ def test_named_layers_that_follow_each_other_are_one_segment():
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="does not have: nobody"):
         by_name(chain(MIB), ["nobody"])
+
+
+def test_a_range_is_one_segment_beside_others():
+    graph = chain(*[MIB] * 8)
+    assert by_name(graph, ["layer4..layer6", "layer1..layer3", "layer7"]) == [
+        Segment(1, 4),
+        Segment(4, 7),
+        Segment(7, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["layer2..nobody"], "does not have: nobody"),
+        (["layer3..layer1"], "ends before it begins"),
+        (["layer1..layer3", "layer3..layer4"], "'layer3' twice"),
+        (["layer1..layer3", "layer2"], "'layer2' twice"),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(names, message):
+    with pytest.raises(InputError, match=message):
+        by_name(chain(*[MIB] * 6), names)

@@ -2,14 +2,16 @@
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from memfit.errors import InputError
+from memfit.errors import BudgetTooSmallError, InputError
 from memfit.planning.plan import Plan
+from memfit.planning.prediction import Prediction
 from memfit.techniques.registry import NAMES, technique
 from memfit.techniques.technique import Verdict
 from memfit.trace.tracer import refuse_unready
+from memfit.units import format_size
 
 
 @contextmanager
@@ -40,14 +42,22 @@ def applied(model: Any, plan: Plan) -> Iterator[None]:
         yield
 
 
+def applied_from(model: Any, values: dict[str, Any]) -> AbstractContextManager[None]:
+    """The same from a plan's JSON values, for another process."""
+    return applied(model, Plan.from_dict(values))
+
+
 def check(model: Any, plan: Plan) -> dict[str, Verdict]:
     """How exact each technique of a plan is for a model.
 
     Raises:
         InputError: If the model cannot carry one, or the plan was made for another model.
+        BudgetTooSmallError: If it is a plan that nothing was found for.
     """
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be a memfit.Plan, got {type(plan).__name__}. Plan.load(path) reads a saved one.")
+    if plan.prediction is not None and not plan.prediction.feasible:
+        raise BudgetTooSmallError(_what_would_fit(plan.prediction))
     if not plan.techniques:
         return {}
     refuse_unready(model)
@@ -57,6 +67,15 @@ def check(model: Any, plan: Plan) -> dict[str, Verdict]:
             "shapes differ. Make a plan for this model, or drop the plan's model to use it anyway."
         )
     return {name: technique(name).check(model, plan.techniques[name]) for name in NAMES if name in plan.techniques}
+
+
+def _what_would_fit(prediction: Prediction) -> str:
+    needs = [f'{format_size(size)} at numerics="{grade}"' for grade, size in prediction.smallest_budgets.items()]
+    return (
+        f"no way was found to train {prediction.model_name!r} at batch {prediction.batch_size} in "
+        f"{format_size(prediction.budget)}: it needs {', '.join(needs)}. Plan again with one of these, "
+        f"or with a batch of at most {prediction.largest_batch}."
+    )
 
 
 def fingerprint(model: Any) -> str:

@@ -1,0 +1,431 @@
+"""`memfit.plan`: a model, a budget, and the fastest change that fits it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+from memfit.errors import InputError
+from memfit.estimation.estimate import Estimate, estimate, find_device
+from memfit.estimation.measure import Measurement, OutOfMemoryError, measure
+from memfit.estimation.phases import Peak
+from memfit.estimation.regime import Jit
+from memfit.hardware.catalog import GPU
+from memfit.planning.applied import applied, check, fingerprint
+from memfit.planning.plan import Plan
+from memfit.planning.prediction import Contribution, Prediction, Rejected
+from memfit.planning.search import Base, Candidate, Search
+from memfit.planning.sweep import Sweep, SweepPoint
+from memfit.techniques.layer_graph import LayerGraph, layer_graph
+from memfit.techniques.optimizer_state import costs
+from memfit.techniques.registry import technique
+from memfit.techniques.remat_placement import RANGE, by_bytes
+from memfit.techniques.remat_step import CalledStep
+from memfit.techniques.technique import GRADES, Grade
+from memfit.trace.step import variable_bytes
+from memfit.units import Size, parse_size
+
+Verify = Literal["trace", "measure", "none"]
+
+# A band wider than this is no reason to leave more of the budget unused.
+_MOST_MARGIN = 0.1
+# How often a plan may turn out not to fit when its step is traced, before the smallest there is is tried.
+_ATTEMPTS = 3
+# A traced step that was simulated to fit may be this much above; so may the allocator's holes under a limit.
+_TIGHTER = 0.97
+_VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "traced", "measure": "measured", "none": None}
+_HALF_NATIVE = (8, 0)
+_SEGMENT_COUNTS = range(2, 13)
+_NO_LIMIT = 2**50
+# That a model has nothing to fuse is no news.
+_ONLY_WHERE_THEY_APPLY = ("fused_batch_norm", "optimizer")
+_SMALLER_OPTIMIZERS = ("lion", "sgd")
+
+
+def plan(
+    model: Any,
+    batch_size: int,
+    budget: Size,
+    *,
+    numerics: Grade = "exact",
+    gpu: GPU | Size | None = None,
+    jit: Jit = "auto",
+    data: Any | None = None,
+    verify: Verify = "trace",
+) -> Plan:
+    """Find the fastest change with which training fits a budget. Nothing is run.
+
+    Args:
+        model: A built, compiled Keras model.
+        batch_size: The batch size, which stays what it is.
+        budget: The memory TensorFlow may use, meant literally: training under this limit
+            (`memfit.devices.configure(limit=...)`) must not run out.
+        numerics: How exact it has to be: "exact" is the same result to rounding, "close" allows mixed precision and
+            slices that batch normalisation sees alone, "any" another optimizer.
+        gpu: The card, as for `memfit.estimate`.
+        jit: What `compile(jit_compile=...)` will be given on the target.
+        data: An example batch, for models that do not say what theirs looks like.
+        verify: "trace" the planned step, also "measure" it on the device that is there, or "none".
+
+    Returns:
+        The plan, for `memfit.fit`. Print it; where nothing fits, `plan.feasible` is false and it says what would.
+
+    Raises:
+        InputError: If the model is not ready, or an argument cannot be used.
+
+    Example:
+        ```python
+        plan = memfit.plan(model, batch_size=64, budget="8GiB", gpu="RTX 3070")
+        memfit.fit(model, x, y, batch_size=64, plan=plan)
+        ```
+    """
+    return Planner(model, batch_size, gpu=gpu, jit=jit, data=data).plan(budget, numerics=numerics, verify=verify)
+
+
+class Planner:
+    """Plans for several budgets of one model, which is traced once.
+
+    Args:
+        model: A built, compiled Keras model.
+        batch_size: The batch size.
+        gpu: The card, as for `memfit.estimate`.
+        jit: What `compile(jit_compile=...)` will be given on the target.
+        data: An example batch, for models that do not say what theirs looks like.
+        resident: Bytes of data that lie on the device all the time.
+
+    Raises:
+        InputError: If the model is not ready, or an argument cannot be used.
+
+    Example:
+        ```python
+        planner = memfit.Planner(model, batch_size=64, gpu="RTX 3070")
+        plans = [planner.plan(budget) for budget in ("8GiB", "6GiB", "4GiB")]
+        print(planner.sweep())
+        ```
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        batch_size: int,
+        *,
+        gpu: GPU | Size | None = None,
+        jit: Jit = "auto",
+        data: Any | None = None,
+        resident: Size = 0,
+    ) -> None:
+        self.model, self.batch_size = model, batch_size
+        self.gpu = find_device(gpu)
+        self._jit, self._data = jit, data
+        self._resident = parse_size(resident, what="resident") if resident else 0
+        self.plain: Estimate = self._estimate()
+        self._refused: dict[str, str] = {}
+        self._traced: set[Grade] = set()
+
+    def plan(self, budget: Size, *, numerics: Grade = "exact", verify: Verify = "trace") -> Plan:
+        """The fastest change that fits a budget; see `memfit.plan`."""
+        limit = parse_size(budget, what="budget")
+        _refuse(numerics, GRADES, "numerics")
+        _refuse(verify, ("trace", "measure", "none"), "verify")
+        self._trace_bases(numerics)
+        target = int(limit * (1 - self.margin))
+        fitting = int(target * _TIGHTER)
+        tried: list[Candidate] = []
+        while len(tried) <= _ATTEMPTS:
+            candidate = self._search.fastest(fitting, numerics, besides=tried)
+            if candidate is None or len(tried) == _ATTEMPTS:
+                candidate = self._search.smallest(numerics)
+                if candidate in tried or self._search.peak(candidate) > target:
+                    break
+            made = self._plan_of(candidate)
+            peak, needed = self._verified(made, candidate, target, verify)
+            measured = self._measured(made, limit) if peak is not None and verify == "measure" else None
+            if peak is not None and (verify != "measure" or measured is not None):
+                return self._feasible(made, candidate, limit, numerics, peak, verify, measured)
+            tried.append(candidate)
+            # What it was traced to need more than simulated, others will need too.
+            fitting = int(fitting * min(_TIGHTER, self._search.peak(candidate) / needed))
+        return self._infeasible(limit, numerics, target)
+
+    def sweep(self, *, numerics: Grade = "exact") -> Sweep:
+        """What every budget costs in time."""
+        _refuse(numerics, GRADES, "numerics")
+        self._trace_bases(numerics)
+        search = self._search
+        points = [
+            SweepPoint(
+                budget=self._budget_for(search.peak(each)),
+                peak=search.peak(each),
+                slowdown=each.seconds / search.plain.seconds - 1,
+                grade=each.grade,
+                techniques=self._plan_of(each).techniques,
+            )
+            for each in search.front(numerics)
+        ]
+        plain = self.plain
+        return Sweep(
+            plain.model_name, self.batch_size, self.gpu.name, plain.regime, self._plain_peak.value, tuple(points)
+        )
+
+    @cached_property
+    def margin(self) -> float:
+        """The share of a budget that is kept free for what the prediction leaves open."""
+        peak = self._plain_peak
+        return min(_MOST_MARGIN, 1 - peak.value / peak.high)
+
+    @cached_property
+    def _plain_peak(self) -> Peak:
+        return _ample(self.plain)
+
+    def _estimate(self) -> Estimate:
+        return estimate(
+            self.model, self.batch_size, gpu=self.gpu, jit=self._jit, data=self._data, resident=self._resident
+        )
+
+    @cached_property
+    def _search(self) -> Search:
+        plain = Base({}, "exact", CalledStep(self.plain.step, self._calls), self._plain_peak.value)
+        return Search(
+            batch=self.batch_size,
+            gpu=self.gpu,
+            regime=self.plain.regime,
+            slices=self._grade_of("micro_batch", max(1, self.batch_size // 2)) if self.batch_size > 1 else None,
+            starts=self._starts(),
+            bases=[plain],
+            resident=self._resident,
+        )
+
+    def _trace_bases(self, numerics: Grade) -> None:
+        """Trace what a grade allows of the techniques that change a step's operations."""
+        bases = self._search.bases
+        for grade in GRADES[: GRADES.index(numerics) + 1]:
+            if grade in self._traced:
+                continue
+            self._traced.add(grade)
+            exact = bases[-1] if grade == "close" else bases[0]
+            if grade == "exact" and self.plain.regime == "graph" and self._grade_of("fused_batch_norm", True):
+                bases[0] = replace(bases[0], superseded=True)
+                bases.append(self._base({"fused_batch_norm": True}, "exact"))
+            elif grade == "close" and self._grade_of("precision", self._half):
+                bases.append(self._base({**exact.techniques, "precision": self._half}, "close"))
+            elif grade == "any":
+                current = [base for base in bases if not base.superseded]
+                bases += [smaller for base in current for smaller in self._with_smaller_optimizers(base)]
+
+    def _base(self, techniques: Mapping[str, Any], grade: Grade) -> Base:
+        with self._as_on_target(Plan(**techniques)):
+            planned = self._estimate()
+            return Base(techniques, grade, CalledStep(planned.step, self._calls), _ample(planned).value)
+
+    def _with_smaller_optimizers(self, base: Base) -> Iterator[Base]:
+        own = variable_bytes(base.called.step.variables, "optimizer")
+        for cost in costs(self.model):
+            if cost.name in _SMALLER_OPTIMIZERS and cost.state_bytes < own and self._grade_of("optimizer", cost.name):
+                techniques = {**base.techniques, "optimizer": cost.name}
+                yield replace(base, techniques=techniques, grade="any", saved=own - cost.state_bytes)
+
+    @property
+    def _half(self) -> str:
+        """What the card computes fast: bfloat16 needs no loss scaling, but an Ampere."""
+        capability = self.gpu.compute_capability
+        return "mixed_float16" if capability and capability < _HALF_NATIVE else "mixed_bfloat16"
+
+    @cached_property
+    def _graph(self) -> LayerGraph | None:
+        if self._grade_of("remat", 2) is None:
+            return None
+        return layer_graph(self.model)
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
+        return tuple(call.name for call in self._graph.calls) if self._graph else ()
+
+    def _starts(self) -> list[tuple[tuple[int, int], ...]] | None:
+        """What `remat=N` would recompute."""
+        if self._graph is None:
+            return None
+        counts = [count for count in _SEGMENT_COUNTS if count <= len(self._graph.calls)]
+        return [tuple((part.start, part.stop) for part in by_bytes(self._graph, count)) for count in counts]
+
+    def _grade_of(self, name: str, value: Any) -> Grade | None:
+        """How exact a technique is for this model; `None`, and why, if it cannot carry it."""
+        try:
+            return technique(name).check(self.model, value).grade
+        except InputError as error:
+            self._refused[name] = str(error)
+            return None
+
+    def _plan_of(self, candidate: Candidate) -> Plan:
+        return Plan(
+            micro_batch=candidate.micro_batch,
+            remat=self._named(candidate.segments) or None,
+            **self._search.bases[candidate.base].techniques,
+            model=fingerprint(self.model),
+        )
+
+    def _named(self, segments: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
+        calls = self._graph.calls if self._graph else ()
+        ends = [(calls[start].name, calls[stop - 1].name) for start, stop in segments]
+        return tuple(first if first == last else f"{first}{RANGE}{last}" for first, last in ends)
+
+    def _as_on_target(self, made: Plan) -> AbstractContextManager[None]:
+        """A plan applied as it will be where the step runs; a machine without a GPU would not compile it."""
+        return applied(self.model, replace(made, jit=self.plain.regime == "xla"))
+
+    def _verified(self, made: Plan, candidate: Candidate, target: int, verify: Verify) -> tuple[Peak | None, int]:
+        """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
+        if verify == "none":
+            simulated = self._search.peak(candidate)
+            return Peak(simulated, simulated, self._budget_for(simulated)), simulated
+        with self._as_on_target(made):
+            planned = self._estimate() if made.techniques else self.plain
+            return planned.limited(target), _ample(planned).value
+
+    def _measured(self, made: Plan, limit: int) -> int | None:
+        """The peak of a run under the limit; `None` if it runs out of memory."""
+        try:
+            measured: Measurement = measure(
+                self.model,
+                self.batch_size,
+                jit=self.plain.regime == "xla",
+                data=self._data,
+                limit=limit,
+                inside=("memfit.planning.applied:applied_from", made.to_dict()),
+            )
+        except OutOfMemoryError:
+            return None
+        return measured.steady_peak
+
+    def _feasible(
+        self,
+        made: Plan,
+        candidate: Candidate,
+        limit: int,
+        numerics: Grade,
+        peak: Peak,
+        verify: Verify,
+        measured: int | None,
+    ) -> Plan:
+        search = self._search
+        prediction = Prediction(
+            feasible=True,
+            peak=replace(peak, high=min(limit, peak.high)),
+            slowdown=candidate.seconds / search.plain.seconds - 1,
+            grade=candidate.grade,
+            parts=tuple(self._parts(made, candidate)),
+            rejected=tuple(self._rejected(candidate, limit, numerics)),
+            smallest_budgets={numerics: self._budget_for(search.peak(search.smallest(numerics)))},
+            verified=_VERIFIED[verify],
+            measured_peak=measured,
+            **self._common(limit, numerics),
+        )
+        return replace(made, prediction=prediction)
+
+    def _infeasible(self, limit: int, numerics: Grade, target: int) -> Plan:
+        self._trace_bases("any")
+        search = self._search
+        budgets = {grade: self._budget_for(search.peak(search.smallest(grade))) for grade in GRADES}
+        prediction = Prediction(
+            feasible=False,
+            rejected=tuple(self._rejected(None, limit, numerics)),
+            smallest_budgets=budgets,
+            largest_batch=self._largest_batch(numerics, target),
+            **self._common(limit, numerics),
+        )
+        return Plan(model=fingerprint(self.model), prediction=prediction)
+
+    def _common(self, limit: int, numerics: Grade) -> dict[str, Any]:
+        return {
+            "model_name": self.plain.model_name,
+            "batch_size": self.batch_size,
+            "budget": limit,
+            "numerics": numerics,
+            "gpu": self.gpu.name,
+            "regime": self.plain.regime,
+            "plain_peak": self._plain_peak,
+            "margin": self.margin,
+        }
+
+    def _budget_for(self, peak: int) -> int:
+        return math.ceil(peak / (1 - self.margin))
+
+    def _parts(self, made: Plan, candidate: Candidate) -> Iterator[Contribution]:
+        """Each technique on top of those before it."""
+        search = self._search
+        verdicts = check(self.model, made)
+        base = search.bases[candidate.base]
+        steps: list[tuple[str, Candidate]] = [
+            (name, search.like(candidate, segments=(), micro_batch=None)) for name in base.techniques
+        ]
+        if candidate.segments:
+            steps.append(("remat", search.like(candidate, segments=candidate.segments, micro_batch=None)))
+        if candidate.micro_batch is not None:
+            steps.append(("micro_batch", candidate))
+        for name, reached in steps:
+            verdict = verdicts[name]
+            slowdown = reached.seconds / search.plain.seconds - 1
+            yield Contribution(name, verdict.why, verdict.grade, search.peak(reached), slowdown)
+
+    def _rejected(self, chosen: Candidate | None, limit: int, numerics: Grade) -> Iterator[Rejected]:
+        """The well-known remedies one by one, and why they are not the plan."""
+        search = self._search
+        target = int(limit * (1 - self.margin))
+        plain = search.plain
+        if chosen != plain:
+            faster = chosen is not None and search.peak(plain) <= target
+            yield self._tried("nothing changed", plain, "it fits, but is slower" if faster else "does not fit")
+        # On top of what is free.
+        free = next(at for at, base in enumerate(search.bases) if not base.superseded)
+        alone = [each for each in search.candidates("any") if each.base == free]
+        remat = [each for each in alone if each.segments and each.micro_batch is None]
+        slices = [each for each in alone if not each.segments and each.micro_batch is not None]
+        for name, kind in (("remat alone", remat), ("micro_batch alone", slices)):
+            if not kind:
+                continue
+            fitting = [each for each in kind if search.roughly(each) <= target]
+            best = fitting[0] if fitting else min(kind, key=search.roughly)
+            if best == chosen:
+                continue
+            if GRADES.index(best.grade) > GRADES.index(numerics):
+                why = f'is grade "{best.grade}", and numerics="{numerics}" was asked for'
+            elif fitting:
+                why = "fits, but is slower"
+            else:
+                why = "does not fit even at its smallest"
+            yield self._tried(f"{name}{_value(best)}", best, why)
+        for name, why in self._refused.items():
+            if name not in _ONLY_WHERE_THEY_APPLY:
+                yield Rejected(name, why)
+
+    def _tried(self, what: str, candidate: Candidate, why: str) -> Rejected:
+        slowdown = candidate.seconds / self._search.plain.seconds - 1
+        return Rejected(what, why, self._search.peak(candidate), slowdown)
+
+    def _largest_batch(self, numerics: Grade, target: int) -> int:
+        """With the smallest way to train a whole batch at once."""
+        search = self._search
+        whole = [each for each in search.front(numerics) if each.micro_batch is None]
+        smallest = min(whole, key=search.peak)
+        low, high = 0, self.batch_size
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if search.peak_at(smallest, middle) <= target else (low, middle)
+        return low
+
+
+def _value(candidate: Candidate) -> str:
+    if candidate.micro_batch is not None:
+        return f" ({candidate.micro_batch})"
+    return f" ({len(candidate.segments)} segments)"
+
+
+def _ample(predicted: Estimate) -> Peak:
+    """The peak under a limit that is never reached."""
+    return predicted.limited(_NO_LIMIT) or predicted.steady_peak
+
+
+def _refuse(value: object, allowed: tuple[str, ...], what: str) -> None:
+    if value not in allowed:
+        raise InputError(f"{what}={value!r} is not one of {', '.join(map(repr, allowed))}.")
