@@ -131,8 +131,7 @@ class _Source:
         return self._answers[key]
 
     def step(self) -> Step:
-        """The traced training step; where XLA compiles it, what the executor would run instead."""
-        traced = self._phases.get("train")
+        traced = self._phase("train")
         return traced.step if isinstance(traced, GraphPhase) else self._graph("train").step
 
     def _phase(self, phase: Phase) -> PhaseModel:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from memfit.errors import InputError
 from memfit.estimation.estimate import Estimate, estimate, find_device
-from memfit.estimation.measure import Measurement, OutOfMemoryError, measure
+from memfit.estimation.measure import MeasureError, Measurement, measure
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
 from memfit.hardware.catalog import GPU
@@ -24,7 +24,8 @@ from memfit.techniques.registry import technique
 from memfit.techniques.remat_placement import RANGE, by_bytes
 from memfit.techniques.remat_step import CalledStep
 from memfit.techniques.technique import GRADES, Grade
-from memfit.trace.step import variable_bytes
+from memfit.trace.step import Step, variable_bytes
+from memfit.trace.tracer import trace_step
 from memfit.units import Size, parse_size
 
 Verify = Literal["trace", "measure", "none"]
@@ -36,6 +37,7 @@ _ATTEMPTS = 3
 # A traced step that was simulated to fit may be this much above; so may the allocator's holes under a limit.
 _TIGHTER = 0.97
 _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "traced", "measure": "measured", "none": None}
+_ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5)
 _HALF_NATIVE = (8, 0)
 _SEGMENT_COUNTS = range(2, 13)
 _NO_LIMIT = 2**50
@@ -145,8 +147,8 @@ class Planner:
             if peak is not None and (verify != "measure" or measured is not None):
                 return self._feasible(made, candidate, limit, numerics, peak, verify, measured)
             tried.append(candidate)
-            # What it was traced to need more than simulated, others will need too.
-            fitting = int(fitting * min(_TIGHTER, self._search.peak(candidate) / needed))
+            # What it was traced to need more than simulated, others will need too, if not all of it.
+            fitting = int(fitting * min(_TIGHTER, math.sqrt(self._search.peak(candidate) / needed)))
         return self._infeasible(limit, numerics, target)
 
     def sweep(self, *, numerics: Grade = "exact") -> Sweep:
@@ -186,7 +188,8 @@ class Planner:
 
     @cached_property
     def _search(self) -> Search:
-        plain = Base({}, "exact", CalledStep(self.plain.step, self._calls), self._plain_peak.value)
+        step = self.plain.step if self.plain.regime == "graph" else self._executors_step({})
+        plain = Base({}, "exact", CalledStep(step, self._calls), self._plain_peak.value)
         return Search(
             batch=self.batch_size,
             gpu=self.gpu,
@@ -205,7 +208,7 @@ class Planner:
                 continue
             self._traced.add(grade)
             exact = bases[-1] if grade == "close" else bases[0]
-            if grade == "exact" and self.plain.regime == "graph" and self._grade_of("fused_batch_norm", True):
+            if grade == "exact" and self._can_fuse:
                 bases[0] = replace(bases[0], superseded=True)
                 bases.append(self._base({"fused_batch_norm": True}, "exact"))
             elif grade == "close" and self._grade_of("precision", self._half):
@@ -217,7 +220,15 @@ class Planner:
     def _base(self, techniques: Mapping[str, Any], grade: Grade) -> Base:
         with self._as_on_target(Plan(**techniques)):
             planned = self._estimate()
-            return Base(techniques, grade, CalledStep(planned.step, self._calls), _ample(planned).value)
+            peak = _ample(planned).value
+            step = planned.step if self.plain.regime == "graph" else None
+        return Base(techniques, grade, CalledStep(step or self._executors_step(techniques), self._calls), peak)
+
+    def _executors_step(self, techniques: Mapping[str, Any]) -> Step:
+        """What the executor would run where XLA compiles; what XLA keeps is nearest to it with fused normalisation."""
+        fused = {"fused_batch_norm": True} if self._grade_of("fused_batch_norm", True) else {}
+        with applied(self.model, Plan(**{**techniques, **fused, "jit": False})):
+            return trace_step(self.model, "train", gpu=self.gpu, data=self._data)
 
     def _with_smaller_optimizers(self, base: Base) -> Iterator[Base]:
         own = variable_bytes(base.called.step.variables, "optimizer")
@@ -225,6 +236,12 @@ class Planner:
             if cost.name in _SMALLER_OPTIMIZERS and cost.state_bytes < own and self._grade_of("optimizer", cost.name):
                 techniques = {**base.techniques, "optimizer": cost.name}
                 yield replace(base, techniques=techniques, grade="any", saved=own - cost.state_bytes)
+
+    @property
+    def _can_fuse(self) -> bool:
+        """Fused normalisation pays where the executor runs on a GPU; a CPU's takes more, and XLA fuses by itself."""
+        on_gpu = self.plain.step.device == "GPU" if self.plain.regime == "graph" else False
+        return on_gpu and self._grade_of("fused_batch_norm", True) is not None
 
     @property
     def _half(self) -> str:
@@ -278,13 +295,21 @@ class Planner:
         """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
         if verify == "none":
             simulated = self._search.peak(candidate)
-            return Peak(simulated, simulated, self._budget_for(simulated)), simulated
+            return Peak(simulated, simulated, int(simulated / (1 - self.margin))), simulated
         with self._as_on_target(made):
             planned = self._estimate() if made.techniques else self.plain
             return planned.limited(target), _ample(planned).value
 
+    def _least_limit(self, made: Plan) -> int:
+        """The smallest limit the planned step was found to run under: near its peak holes between tensors matter."""
+        with self._as_on_target(made):
+            planned = self._estimate()
+            peak = _ample(planned).value
+            limits = [int(peak * factor) for factor in _ABOVE_THE_PEAK]
+            return next((limit for limit in limits if planned.limited(limit) is not None), limits[-1])
+
     def _measured(self, made: Plan, limit: int) -> int | None:
-        """The peak of a run under the limit; `None` if it runs out of memory."""
+        """The peak of a run under the limit; `None` if it does not come through."""
         try:
             measured: Measurement = measure(
                 self.model,
@@ -294,8 +319,8 @@ class Planner:
                 limit=limit,
                 inside=("memfit.planning.applied:applied_from", made.to_dict()),
             )
-        except OutOfMemoryError:
-            return None
+        except MeasureError:
+            return None  # out of memory, or what that does to oneDNN's kernels: they crash
         return measured.steady_peak
 
     def _feasible(
@@ -326,7 +351,11 @@ class Planner:
     def _infeasible(self, limit: int, numerics: Grade, target: int) -> Plan:
         self._trace_bases("any")
         search = self._search
-        budgets = {grade: self._budget_for(search.peak(search.smallest(grade))) for grade in GRADES}
+        smallest = {grade: search.smallest(grade) for grade in GRADES}
+        needs = {grade: search.peak(each) for grade, each in smallest.items()}
+        # What was asked for is said for certain.
+        needs[numerics] = max(needs[numerics], self._least_limit(self._plan_of(smallest[numerics])))
+        budgets = {grade: self._budget_for(peak) for grade, peak in needs.items()}
         prediction = Prediction(
             feasible=False,
             rejected=tuple(self._rejected(None, limit, numerics)),
@@ -349,7 +378,7 @@ class Planner:
         }
 
     def _budget_for(self, peak: int) -> int:
-        return math.ceil(peak / (1 - self.margin))
+        return math.ceil(peak / _TIGHTER / (1 - self.margin))
 
     def _parts(self, made: Plan, candidate: Candidate) -> Iterator[Contribution]:
         """Each technique on top of those before it."""

@@ -160,7 +160,8 @@ def _plain(page: RenderableType) -> str:
 
 def _headline(plan: "Plan", prediction: "Prediction") -> tuple[str, str]:
     """What was asked, and the answer."""
-    before = f"{prediction.model_name}, batch {prediction.batch_size}, in {format_size(prediction.budget)} on {prediction.gpu}: "
+    asked = f"batch {prediction.batch_size}, in {format_size(prediction.budget)} on {prediction.gpu}"
+    before = f"{prediction.model_name}, {asked}: "
     if not prediction.feasible:
         return before, _NO_WAY[prediction.numerics]
     if not plan.techniques:
