@@ -45,6 +45,7 @@ def test_a_plan_fits_what_it_was_given(planner):
     assert not planner.plain.fits(budget(planner, 0.5))
 
 
+@pytest.mark.slow
 def test_less_memory_is_never_faster(planner):
     plans = [planner.plan(budget(planner, share)) for share in (1.2, 0.8, 0.65, 0.5)]
     slowdowns = [plan.prediction.slowdown for plan in plans]
@@ -78,6 +79,7 @@ def test_a_plan_for_another_model_is_refused(planner):
         memfit.fit(residual(2), numpy.zeros((2, 32, 32, 3)), numpy.zeros(2), plan=planner.plan(budget(planner, 0.5)))
 
 
+@pytest.mark.slow
 def test_what_cannot_fit_is_said_with_what_would(planner):
     plan = planner.plan("1MiB")
     assert plan.feasible is False
@@ -90,11 +92,13 @@ def test_what_cannot_fit_is_said_with_what_would(planner):
         memfit.fit(planner.model, numpy.zeros((2, 32, 32, 3)), numpy.zeros(2), plan=plan)
 
 
+@pytest.mark.slow
 def test_the_smallest_budget_said_is_one_that_fits(planner):
     needs = planner.plan("1MiB").prediction.smallest_budgets
     assert planner.plan(int(needs["exact"] * 1.03)).feasible
 
 
+@pytest.mark.slow
 def test_close_may_work_on_slices_and_in_half_precision(planner):
     plan = planner.plan(budget(planner, 0.25), numerics="close")
     assert plan.feasible

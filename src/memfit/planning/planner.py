@@ -419,6 +419,8 @@ class Planner:
                 continue
             if GRADES.index(best.grade) > GRADES.index(numerics):
                 why = f'is grade "{best.grade}", and numerics="{numerics}" was asked for'
+            elif fitting and chosen is not None and best.seconds < chosen.seconds:
+                why = "is over the budget when traced"
             elif fitting:
                 why = "fits, but is slower"
             else:
