@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 from memfit.errors import InputError
-from memfit.estimation.estimate import Estimate, estimate, find_device
+from memfit.estimation.estimate import Estimate, cpu, estimate, find_device
 from memfit.estimation.measure import MeasureError, Measurement, measure
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
@@ -142,7 +143,7 @@ class Planner:
                 if candidate in tried or self._search.peak(candidate) > target:
                     break
             made = self._plan_of(candidate)
-            peak, needed = self._verified(made, candidate, target, verify)
+            peak, needed = self._verified(made, candidate, limit, verify)
             measured = self._measured(made, limit) if peak is not None and verify == "measure" else None
             if peak is not None and (verify != "measure" or measured is not None):
                 return self._feasible(made, candidate, limit, numerics, peak, verify, measured)
@@ -260,11 +261,14 @@ class Planner:
         return tuple(call.name for call in self._graph.calls) if self._graph else ()
 
     def _starts(self) -> list[tuple[tuple[int, int], ...]] | None:
-        """What `remat=N` would recompute."""
+        """What `remat=N` would recompute, and what people do by hand: a checkpoint every so many layers."""
         if self._graph is None:
             return None
-        counts = [count for count in _SEGMENT_COUNTS if count <= len(self._graph.calls)]
-        return [tuple((part.start, part.stop) for part in by_bytes(self._graph, count)) for count in counts]
+        count = len(self._graph.calls)
+        found = [by_bytes(self._graph, segments) for segments in _SEGMENT_COUNTS if segments <= count]
+        every = {max(2, round(factor * math.sqrt(count))) for factor in (0.5, 1.0, 2.0)}
+        even = [tuple(pairwise(range(0, count, step))) for step in sorted(every)]
+        return [*(tuple((part.start, part.stop) for part in each) for each in found), *even]
 
     def _grade_of(self, name: str, value: Any) -> Grade | None:
         """How exact a technique is for this model; `None`, and why, if it cannot carry it."""
@@ -291,14 +295,18 @@ class Planner:
         """A plan applied as it will be where the step runs; a machine without a GPU would not compile it."""
         return applied(self.model, replace(made, jit=self.plain.regime == "xla"))
 
-    def _verified(self, made: Plan, candidate: Candidate, target: int, verify: Verify) -> tuple[Peak | None, int]:
+    def _verified(self, made: Plan, candidate: Candidate, limit: int, verify: Verify) -> tuple[Peak | None, int]:
         """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
+        free, on_cpu = 1 - self.margin, self.gpu is cpu()
         if verify == "none":
             simulated = self._search.peak(candidate)
-            return Peak(simulated, simulated, int(simulated / (1 - self.margin))), simulated
+            return Peak(simulated, simulated, int(simulated / free)), simulated
         with self._as_on_target(made):
             planned = self._estimate() if made.techniques else self.plain
-            return planned.limited(target), _ample(planned).value
+            found, ample = planned.limited(int(limit * free)), _ample(planned)
+        # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
+        fits = found is not None and (found.high <= limit or not on_cpu)
+        return found if fits else None, int(ample.high * free) if on_cpu else ample.value
 
     def _least_limit(self, made: Plan) -> int:
         """The smallest limit the planned step was found to run under: near its peak holes between tensors matter."""

@@ -39,7 +39,7 @@ class Base:
     peak: int
     """Its peak as it was predicted in the regime, to which simulated peaks are scaled."""
     superseded: bool = False
-    """Whether another base is as exact, faster and smaller: only the plain step of this one is of interest."""
+    """Whether another base is as exact and faster: this one is looked at only where that one does not fit."""
     saved: int = 0
     """Bytes of variables it has fewer than the step."""
 
@@ -91,16 +91,29 @@ class Search:
         """Nothing changed."""
         return Candidate(0, (), None, "exact", self._outcome(self.bases[0], ()).seconds)
 
-    def candidates(self, grade: Grade) -> list[Candidate]:
-        """All ways to train that are as exact as this, fastest first."""
-        allowed = [at for at, base in enumerate(self.bases) if GRADES.index(base.grade) <= GRADES.index(grade)]
-        for at in allowed:
-            if at not in self._of_base:
-                self._of_base[at] = [each for segments in self._segments(at) for each in self._sliced(at, segments)]
+    def candidates(self, grade: Grade, *, superseded: bool = False) -> list[Candidate]:
+        """All ways to train that are as exact as this, fastest first; of superseded bases the plain step only.
+
+        Args:
+            grade: How exact they have to be.
+            superseded: Look at everything.
+        """
         found = [
-            each for at in allowed for each in self._of_base[at] if GRADES.index(each.grade) <= GRADES.index(grade)
+            each
+            for at, base in enumerate(self.bases)
+            if GRADES.index(base.grade) <= GRADES.index(grade)
+            for each in self._ways(at, all_of_them=superseded or not base.superseded)
+            if GRADES.index(each.grade) <= GRADES.index(grade)
         ]
         return sorted(found, key=lambda each: (each.seconds, GRADES.index(each.grade), len(each.segments)))
+
+    def _ways(self, at: int, *, all_of_them: bool) -> list[Candidate]:
+        if at in self._of_base:
+            return self._of_base[at]
+        if not all_of_them:
+            return [next(self._sliced(at, ()))]
+        self._of_base[at] = [each for segments in self._segments(at) for each in self._sliced(at, segments)]
+        return self._of_base[at]
 
     def fastest(self, budget: int, grade: Grade, *, besides: Sequence[Candidate] = ()) -> Candidate | None:
         """The fastest way that fits a budget.
@@ -110,12 +123,16 @@ class Search:
             grade: How exact it has to be.
             besides: Candidates that were found not to fit after all.
         """
-        ways = self.candidates(grade)
-        return next((each for each in ways if each not in besides and self._fits(each, budget)), None)
+        for superseded in (False, True):
+            ways = self.candidates(grade, superseded=superseded)
+            found = next((each for each in ways if each not in besides and self._fits(each, budget)), None)
+            if found is not None or not any(base.superseded for base in self.bases):
+                return found
+        return None
 
     def smallest(self, grade: Grade) -> Candidate:
         """The way with the smallest peak."""
-        few = sorted(self.candidates(grade), key=self.roughly)[:_FEW]
+        few = sorted(self.candidates(grade, superseded=True), key=self.roughly)[:_FEW]
         return min(few, key=self.peak)
 
     def front(self, grade: Grade) -> list[Candidate]:
@@ -142,8 +159,8 @@ class Search:
 
     def like(self, candidate: Candidate, *, segments: Segments, micro_batch: int | None) -> Candidate:
         """The same base with other segments and slices."""
-        wanted = (segments, micro_batch)
-        return next(each for each in self._of_base[candidate.base] if (each.segments, each.micro_batch) == wanted)
+        ways = self._sliced(candidate.base, segments)
+        return next(each for each in ways if each.micro_batch == micro_batch)
 
     def _fits(self, candidate: Candidate, budget: int) -> bool:
         return self.roughly(candidate) * _ROUGHLY_SHARE <= budget and self.peak(candidate) <= budget
@@ -182,7 +199,7 @@ class Search:
     def _segments(self, at: int) -> list[Segments]:
         """Placements of which no other is better in both time and peak."""
         base = self.bases[at]
-        if self.starts is None or base.superseded:
+        if self.starts is None:
             return [()]
         cost = self._step(base, ())[1]
         parts = pieces(base.called, self.batch, cost, self._workspace(base), most=_MOST_PIECES)
@@ -200,7 +217,7 @@ class Search:
         base = self.bases[at]
         cost = self._step(base, segments)[1]
         yield Candidate(at, segments, None, base.grade, cost.seconds(self.batch))
-        if self.slices is None or base.superseded:
+        if self.slices is None:
             return
         grade = max(base.grade, self.slices, key=GRADES.index)
         size = self.batch
