@@ -54,6 +54,7 @@ def plain():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("plan", "share", "tolerance"),
     [({"remat": 7}, 0.40, 0.06), ({"micro_batch": 2}, 0.25, 0.06), ({"micro_batch": 2, "remat": 4}, 0.15, 0.12)],
