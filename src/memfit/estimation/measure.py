@@ -48,6 +48,10 @@ class OutOfMemoryError(MeasureError):
         self.phase = phase
 
 
+class CrashError(MeasureError):
+    """The child was ended by a signal, as oneDNN's kernels are when a CPU under a limit runs out of memory."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What TensorFlow's allocator counted in a run of a few steps; bytes, `None` where unknown."""
@@ -248,7 +252,8 @@ def _run_child(directory: Path, timeout: float) -> None:
         )
     how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"failed with exit code {status}"
     log_text = (directory / "log").read_text(encoding="utf-8", errors="replace")
-    raise MeasureError(f"the process that measures {how}: {_last_line(log_text)}")
+    kind = CrashError if status < 0 else MeasureError
+    raise kind(f"the process that measures {how}: {_last_line(log_text)}")
 
 
 def _first_line(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from memfit.errors import InputError
 from memfit.estimation.estimate import Estimate, cpu, estimate, find_device
-from memfit.estimation.measure import MeasureError, Measurement, measure
+from memfit.estimation.measure import CrashError, Measurement, OutOfMemoryError, measure
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
 from memfit.hardware.catalog import GPU
@@ -327,8 +327,8 @@ class Planner:
                 limit=limit,
                 inside=("memfit.planning.applied:applied_from", made.to_dict()),
             )
-        except MeasureError:
-            return None  # out of memory, or what that does to oneDNN's kernels: they crash
+        except (OutOfMemoryError, CrashError):
+            return None
         return measured.steady_peak
 
     def _feasible(
