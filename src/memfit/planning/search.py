@@ -1,8 +1,8 @@
 """The search for the fastest change that fits: over steps as data, without TensorFlow.
 
 Which candidates there are does not depend on the budget, except that superseded bases, which are slower, are looked at
-last; the answer is the fastest whose simulated peak fits. So a smaller budget never gives a faster answer, nor one with a
-larger peak.
+last; the answer is the fastest whose simulated peak fits. So a smaller budget never gives a faster answer, nor one with
+a larger peak.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
