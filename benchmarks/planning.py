@@ -22,6 +22,7 @@ from typing import Any
 from models import built
 
 import memfit
+from memfit.estimation.graph import NO_LIMIT
 from memfit.framework import keras, tensorflow
 from memfit.planning.optimum import Work, coarsened, of_segments, optimum
 from memfit.planning.search import Search
@@ -35,6 +36,14 @@ _MODELS: dict[str, dict[str, Any]] = {
     "densenet121": {"model": "DenseNet121", "size": 224, "batch": 32},
     "transformer": {"model": "transformer", "size": 256, "batch": 16},
 }
+# The same networks at sizes a CPU trains in seconds.
+_SMALL = {
+    "resnet50": {"size": 96, "batch": 8},
+    "unet": {"size": 64, "batch": 4},
+    "efficientnetb0": {"size": 96, "batch": 8},
+    "densenet121": {"size": 96, "batch": 8},
+    "transformer": {"size": 64, "batch": 8},
+}
 _SHARES = {0.7: 0.12, 0.5: 0.25, 0.35: 0.4, 0.25: 0.6}
 _MOST_PIECES, _SOLVER_SECONDS = 12, 30.0
 
@@ -45,15 +54,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(_MODELS), choices=list(_MODELS))
     parser.add_argument("--gpu", default="RTX 3070")
     parser.add_argument("--jit", choices=("on", "off"), default="off")
+    parser.add_argument("--small", action="store_true", help="small versions of the models, for this machine's CPU")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     cases = []
     for name in given.models:
-        cases += _cases(name, given.gpu, jit=given.jit == "on")
+        row = {**_MODELS[name], **(_SMALL[name] if given.small else {})}
+        cases += _cases(name, row, None if given.small else given.gpu, jit=given.jit == "on")
     if given.out:
         record = {
             "date": datetime.now(tz=UTC).date().isoformat(),
-            "gpu": given.gpu,
+            "gpu": None if given.small else given.gpu,
             "jit": given.jit,
             "versions": {"tensorflow": tensorflow().__version__, "keras": keras().__version__},
             "cases": cases,
@@ -61,13 +72,12 @@ def main() -> None:
         given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _cases(name: str, gpu: str, *, jit: bool) -> list[dict[str, Any]]:
-    row = _MODELS[name]
+def _cases(name: str, row: dict[str, Any], gpu: str | None, *, jit: bool) -> list[dict[str, Any]]:
     cases = []
     with built(row) as model:
         began = time.perf_counter()
         planner = memfit.Planner(model, row["batch"], gpu=gpu, jit=jit)
-        plain = planner.plain.limited(2**50)
+        plain = planner.plain.limited(NO_LIMIT)
         traced = time.perf_counter() - began
         if plain is None:
             raise SystemExit(f"{name} needs more than 64-bit arithmetic holds.")
@@ -80,12 +90,13 @@ def _cases(name: str, gpu: str, *, jit: bool) -> list[dict[str, Any]]:
             predicted = plan.prediction
             case = {
                 "model": name,
+                "row": row,
                 "share": share,
                 "budget_bytes": budget,
                 "bar_slowdown": bar,
                 "planning_seconds": seconds,
                 "plan": plan.to_dict(),
-                "by_hand": _by_hand(planner._search, int(budget * (1 - planner.margin))),
+                "by_hand": _by_hand(planner.search, int(budget * (1 - planner.margin))),
                 "optimum": _against_optimum(planner, plan),
             }
             cases.append(case)
@@ -102,36 +113,32 @@ def _cases(name: str, gpu: str, *, jit: bool) -> list[dict[str, Any]]:
 
 def _by_hand(search: Search, target: int) -> dict[str, float | None]:
     """The slowdown of what people do without a planner, on the plain step; `None` if it does not fit."""
-    base, plain = search.bases[0], search.plain.seconds
-    found: dict[str, float | None] = {}
+    plain = search.plain
     size = search.batch
-    while size > 1 and search._scaled(search._replayed(base, (), size), base) > target:
+    while size > 1 and search.peak_at(plain, size) > target:
         size = (size + 1) // 2
-    fits = search._scaled(search._replayed(base, (), size), base) <= target
     # The same number of samples, in more steps.
-    cost = search._step(base, ())[1]
-    steps = math.ceil(search.batch / size)
-    found["half the batch"] = steps * cost.seconds(size) / plain - 1 if fits else None
-    calls = len(base.called.calls)
+    cost = search.step_of(search.bases[0], ())[1]
+    slower = math.ceil(search.batch / size) * cost.seconds(size) / plain.seconds - 1
+    found = {"half the batch": slower if search.peak_at(plain, size) <= target else None}
+    calls = len(search.bases[0].called.calls)
     for what, every in (("sqrt(n) checkpoints", round(math.sqrt(calls))), ("a checkpoint every block", 8)):
-        edges = [*range(0, calls, every)]
-        segments = tuple(pairwise(edges))
-        fits = search._scaled(search._replayed(base, segments, search.batch), base) <= target
-        found[what] = search._outcome(base, segments).seconds / plain - 1 if fits else None
+        way = search.like(plain, segments=tuple(pairwise(range(0, calls, every))), micro_batch=None)
+        found[what] = search.slowdown(way) if search.peak(way) <= target else None
     return found
 
 
 def _against_optimum(planner: memfit.Planner, plan: memfit.Plan) -> str:
     """The plan's segments against the best schedule of the same peak, in pieces."""
-    if plan.prediction is None or not plan.prediction.feasible or plan.remat is None or not planner._graph:
+    if plan.prediction is None or not plan.prediction.feasible or plan.remat is None or not planner.graph:
         return "no segments"
-    calls = planner._graph.calls
+    calls = planner.graph.calls
     made_by = {place: at for at, call in enumerate(calls) for place in call.outputs}
-    search = planner._search
+    search = planner.search
     base = next(each for each in search.bases if not each.superseded)
     times = [0.0] * len(calls)
     for op, call, seconds in zip(
-        base.called.step.ops, base.called.call_of, search._step(base, ())[1].each(search.batch), strict=True
+        base.called.step.ops, base.called.call_of, search.step_of(base, ())[1].each(search.batch), strict=True
     ):
         if call is not None and op.part == "forward":
             times[call] += float(seconds)
@@ -145,7 +152,7 @@ def _against_optimum(planner: memfit.Planner, plan: memfit.Plan) -> str:
         for at, call in enumerate(calls)
     ]
     merged, edges = coarsened(work, _MOST_PIECES)
-    wanted = by_name(planner._graph, list(plan.remat))
+    wanted = by_name(planner.graph, list(plan.remat))
     segments = _rounded([(each.start, each.stop) for each in wanted], edges)
     if not segments:
         return "segments within one piece"

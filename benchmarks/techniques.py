@@ -4,18 +4,13 @@ Usage:
     python benchmarks/techniques.py [--json OUT.json] [--only resnet50/xla] [--together 8] [--steps 10]
     python benchmarks/techniques.py --predict RESULTS.json [--only resnet50/xla] [--json OUT.json]
 
-Every case runs in a process of its own with memory growth: it trains a few steps, waits until all cases of its group
-have done so, and is then timed alone. Peak is what TensorFlow's allocator counted after warm-up; a step is a batch.
-The second form needs no GPU: it predicts the cases of a results file for the GPU they ran on.
+Every case runs in a process of its own with memory growth (see `runs`). The second form needs no GPU: it predicts the
+cases of a results file for the GPU they ran on.
 """
 
 import argparse
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +19,7 @@ from typing import Any
 from models import built, resident_bytes
 from rich.console import Console
 from rich.table import Table
+from runs import Run, in_mebibytes, run_together
 
 import memfit
 from memfit.framework import installed_version
@@ -35,11 +31,11 @@ _MODELS = {
     "transformer": {"model": "transformer", "size": 256, "batch": 16},
 }
 _REGIMES = {"xla": True, "graph": False}
-_WARM_UP = 3
 _SLICES = 8  # a micro-batch is an eighth of the batch
 # Name of a variant to the plan it applies; what begins with "peer" is somebody else's, "plain" nobody's.
 _PLANS: dict[str, dict[str, Any]] = {
     "empty plan": {},
+    "workspace 1 GiB": {"workspace": "1GiB"},
     "micro_batch": {"micro_batch": _SLICES},
     "remat 4": {"remat": 4},
     "remat 6": {"remat": 6},
@@ -89,133 +85,15 @@ def plan_of(case: Case) -> memfit.Plan | None:
     return memfit.Plan(**values)
 
 
-@contextmanager
-def compiled(case: Case) -> Iterator[tuple[Any, int, int]]:
-    """The model as the case trains it, the size of a batch and how many batches make a step."""
+def run_of(case: Case) -> Run:
+    """How a case is trained."""
     row = {**_MODELS[case.model], "optimizer": "adam"}
-    batches = 1
+    plan = plan_of(case)
     if case.variant == "peer: accumulation":
-        row, batches = {**row, "accum": _SLICES, "batch": row["batch"] // _SLICES}, _SLICES
-    with built(row) as model:
-        model.compile(model.optimizer, model.loss, jit_compile=_REGIMES[case.regime])
-        plan = plan_of(case)
-        if case.variant == "peer: recompute_grad":
-            context: Any = _recompute_grad(model, 6)
-        else:
-            context = nullcontext() if plan is None else memfit.applied(model, plan)
-        with context:
-            yield model, int(row["batch"]), batches
-
-
-@contextmanager
-def _recompute_grad(model: Any, count: int) -> Iterator[None]:
-    """`tf.recompute_grad` around the segments memfit would choose; statistics and masks are as it leaves them."""
-    import tensorflow as tf
-
-    from memfit.techniques import remat
-    from memfit.techniques.layer_graph import layer_graph
-
-    graph, last = layer_graph(model), layer_graph(model).last_use()
-    parts = remat._with_the_rest(remat.segments(model, count), len(graph.calls))
-    original = model.call
-
-    def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        if not training:
-            return original(inputs, training=training, mask=mask)
-        values = dict(zip(graph.inputs, tf.nest.flatten(inputs), strict=True))
-        for segment, recomputed in parts:
-            calls = graph.calls[segment.start : segment.stop]
-            made = {place for each in calls for place in each.outputs}
-            needed = sorted({place for each in calls for place in each.inputs} - made)
-            wanted = sorted(place for place in made if last.get(place, -1) >= segment.stop)
-
-            def run(*tensors: Any, calls: Any = calls, needed: Any = needed, wanted: Any = wanted) -> Any:
-                inside = dict(zip(needed, tensors, strict=True))
-                remat._run_calls(calls, inside, {"training": True})
-                return tuple(inside[place] for place in wanted)
-
-            results = (tf.recompute_grad(run) if recomputed else run)(*(values[place] for place in needed))
-            values |= dict(zip(wanted, results, strict=True))
-        return values[graph.outputs[0]]
-
-    model.call = call
-    try:
-        yield
-    finally:
-        del model.call
-
-
-def run_one(case: Case, steps: int) -> dict[str, Any]:
-    """Train one case in this process; waits for a line on standard input before it is timed."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    (gpu, *_) = tf.config.list_physical_devices("GPU")
-    tf.config.experimental.set_memory_growth(gpu, True)
-    keras.utils.set_random_seed(0)
-    info = lambda: tf.config.experimental.get_memory_info("GPU:0")  # noqa: E731
-    with compiled(case) as (model, batch, batches):
-        rng = np.random.default_rng(0)
-        shape = model.inputs[0].shape[1:]
-        floating = tf.as_dtype(model.inputs[0].dtype).is_floating
-        x = rng.random((batch, *shape), dtype="float32") if floating else rng.integers(0, 8192, (batch, *shape))
-        y = rng.integers(0, model.output_shape[-1], (batch, *model.output_shape[1:-1]))
-        dataset = tf.data.Dataset.from_tensors((x.astype("float32" if floating else "int32"), y.astype("int32")))
-        losses = model.fit(dataset.repeat(_WARM_UP * batches), verbose=0).history["loss"]
-        first = info()["peak"]
-        model.fit(dataset.repeat(batches), verbose=0)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
-        tf.config.experimental.reset_memory_stats("GPU:0")
-        began = time.perf_counter()
-        model.fit(dataset.repeat(steps * batches), verbose=0)
-        seconds = (time.perf_counter() - began) / steps
-        details = tf.config.experimental.get_device_details(gpu)
-        return {
-            "measured_steady_peak_bytes": info()["peak"],
-            "measured_first_step_peak_bytes": first,
-            "step_seconds": seconds,
-            "loss": float(losses[0]),
-            "gpu": details.get("device_name"),
-        }
-
-
-def run_together(group: list[Case], steps: int, timeout: float = 400) -> Iterator[dict[str, Any]]:
-    """Warm a group of cases up side by side, then time one after the other."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--one", json.dumps(vars(case)), "--steps", str(steps)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for case in group
-    ]
-    ready = [_wait_for(child, "ready") for child in children]
-    for case, child, is_ready in zip(group, children, ready, strict=True):
-        outcome: dict[str, Any] = vars(case) | {"name": case.name}
-        try:
-            out, err = child.communicate("go\n" if is_ready else "", timeout=timeout)
-            found = [line for line in out.splitlines() if line.startswith("{")]
-            outcome |= json.loads(found[-1]) if found else {"failure": _last_words(err)}
-        except subprocess.TimeoutExpired:
-            child.kill()
-            outcome["failure"] = f"not done after {timeout:g} s"
-        yield outcome
-
-
-def _wait_for(child: Any, word: str) -> bool:
-    return any(line.strip() == word for line in iter(child.stdout.readline, ""))
-
-
-def _last_words(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "it left no message")[
-        :300
-    ]
+        row = {**row, "accum": _SLICES, "batch": row["batch"] // _SLICES}
+        return Run(case.name, row, _REGIMES[case.regime], batches=_SLICES)
+    peer = "peers:recompute_grad" if case.variant == "peer: recompute_grad" else None
+    return Run(case.name, row, _REGIMES[case.regime], plan=None if plan is None else plan.to_dict(), peer=peer)
 
 
 def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
@@ -224,8 +102,9 @@ def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]
         case = Case(each["model"], each["regime"], each["variant"])
         if "failure" in each or (plan_of(case) is None and case.variant != "plain"):
             continue
-        with compiled(case) as (model, batch, _):
-            kept = resident_bytes(model, batch)
+        row = run_of(case).row
+        with built(row) as model, memfit.applied(model, plan_of(case) or memfit.Plan()):
+            batch, kept = row["batch"], resident_bytes(model, row["batch"])
             found = memfit.estimate(model, batch_size=batch, gpu=gpu, jit=_REGIMES[case.regime], resident=kept)
             predicted = found.steady_peak.value
         yield {**each, "predicted_steady_peak_bytes": predicted}
@@ -243,7 +122,7 @@ def show_predictions(outcomes: list[dict[str, Any]]) -> None:
 
 def show(outcomes: list[dict[str, Any]]) -> None:
     """Peak and step time of each case against plain Keras."""
-    table = Table("case", "peak MiB", "of plain", "first step MiB", "step ms", "of plain", "loss")
+    table = Table("case", "peak MiB", "of plain", "first step MiB", "s", "step ms", "of plain", "loss")
     plain = {(each["model"], each["regime"]): each for each in outcomes if each["variant"] == "plain"}
     for each in outcomes:
         base = plain.get((each["model"], each["regime"]))
@@ -254,9 +133,10 @@ def show(outcomes: list[dict[str, Any]]) -> None:
         known = base is not None and "failure" not in base
         table.add_row(
             each["name"],
-            f"{peak / MIB:.0f}",
+            in_mebibytes(peak),
             f"{peak / base['measured_steady_peak_bytes']:.0%}" if known and base else "",
-            f"{each['measured_first_step_peak_bytes'] / MIB:.0f}",
+            in_mebibytes(each["measured_first_step_peak_bytes"]),
+            f"{each['first_step_seconds']:.0f}" if "first_step_seconds" in each else "",
             f"{seconds * 1000:.1f}",
             f"{seconds / base['step_seconds']:.2f}" if known and base else "",
             f"{each['loss']:.6f}",
@@ -271,12 +151,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--together", type=int, default=8)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--one")
     parser.add_argument("--predict", type=Path)
     options = parser.parse_args()
-    if options.one:
-        sys.stdout.write(json.dumps(run_one(Case(**json.loads(options.one)), options.steps)) + "\n")
-        return
     if options.predict:
         measured = [case for run in json.loads(options.predict.read_text())["runs"] for case in run["cases"]]
         newest = {case["name"]: case for case in measured if "failure" not in case}
@@ -293,7 +169,9 @@ def main() -> None:
     wanted = [case for case in cases() if not options.only or any(part in case.name for part in options.only)]
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(wanted), options.together):
-        outcomes += run_together(wanted[start : start + options.together], options.steps)
+        group = wanted[start : start + options.together]
+        measured = run_together([run_of(case) for case in group], options.steps)
+        outcomes += [{**vars(case), "name": case.name, **found} for case, found in zip(group, measured, strict=True)]
         show(outcomes[start:])
         if options.json:
             versions = {name: installed_version(name) for name in ("tensorflow", "keras")}

@@ -9,6 +9,7 @@ from typing import Any
 
 from memfit.errors import InputError
 from memfit.estimation.composition import Composition, Kind
+from memfit.estimation.graph import NO_LIMIT
 from memfit.estimation.phases import GraphPhase, Peak, PhaseModel, PhasePrediction, XlaPhase
 from memfit.estimation.regime import Jit, Regime, resolve_regime
 from memfit.hardware.catalog import GPU, catalog, find_gpu
@@ -265,8 +266,8 @@ class Estimate:
         largest = max(gpu.default_limit for gpu in catalog())
         size = 1
         while size <= _MOST_BATCH and (not points or points[-1][1] < largest):
-            found = self._limited(size, 2**50, band=False)
-            points.append((size, found.steady.value if found else 2**50))
+            found = self._limited(size, NO_LIMIT, band=False)
+            points.append((size, found.steady.value if found else NO_LIMIT))
             size *= 2
         return [(gpu, _interpolated(points, gpu.default_limit)) for gpu in catalog()]
 

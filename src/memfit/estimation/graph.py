@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
-from memfit.estimation.workspace import DEFAULT_LIMIT, Workspace, autotuning_workspace, no_workspace, steady_workspace
+from memfit.estimation.workspace import Workspace, autotuning_workspace, no_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
+
+NO_LIMIT = 2**50
+"""More memory than any device has."""
 
 # Replays differ in the order of dispatch (a seed; `None` is the plain order) and in whether the driver hands out
 # regions at descending addresses. A GPU's runs differ in both; a CPU has one region, and its order differs more.
@@ -35,14 +38,13 @@ class GraphModel:
     Args:
         step: The traced step.
         gpu: The target; `None` is the CPU.
-        workspace_limit: The cuDNN workspace cap.
     """
 
-    def __init__(self, step: Step, gpu: GPU | None, *, workspace_limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, step: Step, gpu: GPU | None) -> None:
         self.step = step
         capability = gpu.compute_capability if gpu else None
-        self._steady: Workspace = steady_workspace(capability, workspace_limit) if gpu else no_workspace
-        self._autotuning: Workspace = autotuning_workspace(capability, workspace_limit) if gpu else no_workspace
+        self._steady: Workspace = steady_workspace(capability) if gpu else no_workspace
+        self._autotuning: Workspace = autotuning_workspace(capability) if gpu else no_workspace
         self._programs_of: int | None = None
         self._kept: dict[int | None, tuple[list[Program], Program]] = {}
 

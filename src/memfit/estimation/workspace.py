@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from memfit.hardware import scratch
 from memfit.trace.step import Op, Step
-from memfit.units import GIB, MIB
+from memfit.units import MIB
 
 Workspace = Callable[[Step, int, int], int]
 """Scratch bytes of operation `index` of a step at a batch size."""
 
-# TF_CUDNN_WORKSPACE_LIMIT_IN_MB's default (conv_ops.cc).
-DEFAULT_LIMIT = 8 * GIB
 _PARTIAL_RESULTS, _MOST_PARTIAL_RESULTS = 9 * MIB, 15
 # Smaller images than this use the converting kernels for 1x1 convolutions too (all 7 to 19 pixels did, none from 28).
 _SMALL_IMAGE = 20
@@ -97,14 +96,14 @@ def no_workspace(_step: Step, _index: int, _batch: int) -> int:
     return 0
 
 
-def steady_workspace(capability: tuple[int, int] | None, limit: int = DEFAULT_LIMIT) -> Workspace:
-    """What each operation takes once autotuning has chosen."""
-    return partial(_steady, capability or (8, 6), limit)
+def steady_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> Workspace:
+    """What each operation takes once autotuning has chosen, under a cap or that of this process."""
+    return partial(_steady, capability or (8, 6), limit or scratch.cap())
 
 
-def autotuning_workspace(capability: tuple[int, int] | None, limit: int = DEFAULT_LIMIT) -> Workspace:
+def autotuning_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> Workspace:
     """The most each operation takes while autotuning tries every kernel."""
-    return partial(_autotuning, capability or (8, 6), limit)
+    return partial(_autotuning, capability or (8, 6), limit or scratch.cap())
 
 
 def _steady(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> int:
@@ -123,7 +122,7 @@ def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int,
     if conv is None or conv.is_matrix_product:
         return _steady(capability, limit, step, index, batch)
     written = {"input": conv.image_bytes, "filter": conv.filter_bytes}.get(conv.kind, conv.result_bytes)
-    candidates = (_converted(conv, capability), _fourier(conv))
+    candidates = (_converted(conv, capability), 0 if scratch.leaves_fft_kernels_out() else _fourier(conv))
     return written + 2 * _RED_ZONES + max(size for size in (0, *candidates) if size <= limit)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from memfit.errors import ConfigurationError, InputError, TooLateError, UnknownGpuError
 from memfit.framework import tensorflow
+from memfit.hardware import scratch
 from memfit.hardware.catalog import find_gpu
 from memfit.hardware.host import host_memory
 from memfit.units import MIB, Size, format_size, parse_size
@@ -19,10 +20,9 @@ from memfit.units import MIB, Size, format_size, parse_size
 Allocator = Literal["bfc", "cuda_malloc_async"]
 _ALLOCATORS = ("bfc", "cuda_malloc_async")
 
-# Read by TensorFlow when it creates its devices, not when it is imported (process_state.cc, gpu_process_state.cc);
-# the cuDNN cap when the first convolution runs (conv_ops.cc).
+# Read by TensorFlow when it creates its devices, not when it is imported (process_state.cc, gpu_process_state.cc).
 _CPU_USE_BFC, _CPU_LIMIT = "TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB"
-_GPU_ALLOCATOR, _CUDNN_WORKSPACE = "TF_GPU_ALLOCATOR", "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"
+_GPU_ALLOCATOR = "TF_GPU_ALLOCATOR"
 _FORCED_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
@@ -302,8 +302,10 @@ def _apply_to_gpus(tf: Any, gpus: Sequence[Any], settings: _Settings, applied: l
         os.environ[_GPU_ALLOCATOR] = "" if settings.allocator == "bfc" else settings.allocator
         applied.append(f"allocator {settings.allocator}")
     if settings.workspace is not None:
-        os.environ[_CUDNN_WORKSPACE] = str(settings.workspace // MIB)
+        os.environ[scratch.CAP] = str(settings.workspace // MIB)
         applied.append(f"at most {format_size(settings.workspace)} of scratch per cuDNN convolution")
+    # What XLA's autotuning takes for them stays taken under growth, and stands still under a limit.
+    scratch.leave_fft_kernels_out()
 
 
 def _apply_to_cpu(tf: Any, settings: _Settings, applied: list[str], ignored: list[str]) -> None:

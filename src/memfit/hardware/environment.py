@@ -111,6 +111,7 @@ _VARIABLES: dict[str, _Explain] = {
         "empty regions are kept when an allocation fails: more fragmentation under growth",
     ),
     "TF_CUDNN_WORKSPACE_LIMIT_IN_MB": _mebibytes("at most {} of scratch per cuDNN convolution (default 8 GiB)"),
+    "CUDNN_ERRATA_JSON_FILE": lambda value: f"cuDNN leaves out the kernels listed in {value}",
     "TF_CUBLAS_WORKSPACE_LIMIT_IN_MB": _mebibytes("at most {} of scratch per matrix product (default 4 GiB)"),
     "TF_CUDNN_USE_AUTOTUNE": _switch(
         "tries every convolution algorithm on the first step (the default), which raises its peak",

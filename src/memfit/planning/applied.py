@@ -73,8 +73,8 @@ def _what_would_fit(prediction: Prediction) -> str:
     needs = [f'{format_size(size)} at numerics="{grade}"' for grade, size in prediction.smallest_budgets.items()]
     return (
         f"no way was found to train {prediction.model_name!r} at batch {prediction.batch_size} in "
-        f"{format_size(prediction.budget)}: it needs {', '.join(needs)}. Plan again with one of these, "
-        f"or with a batch of at most {prediction.largest_batch}."
+        f"{format_size(prediction.budget)}: it needs {', '.join(needs)}. Plan again with one of these"
+        f"{f', or with a batch of at most {prediction.largest_batch}' if prediction.largest_batch else ''}."
     )
 
 

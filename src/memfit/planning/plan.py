@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from memfit.errors import InputError
 from memfit.planning.prediction import Prediction
+from memfit.units import Size
 
 _FORMAT = 1
 _NOT_TECHNIQUES = ("model", "prediction")
@@ -35,6 +36,9 @@ class Plan:
     """Whether batch normalisation uses TensorFlow's fused kernel."""
     jit: bool | None = None
     """Whether XLA compiles the step."""
+    workspace: Size | None = None
+    """The most scratch memory a cuDNN convolution may ask for; it also keeps XLA from trying kernels that want far
+    more. It is the process's: the first convolution decides."""
     optimizer: str | None = None
     """Another optimizer, by Keras's name."""
     model: str | None = None

@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 from memfit.errors import InputError
 from memfit.estimation.estimate import Estimate, cpu, estimate, find_device
+from memfit.estimation.graph import NO_LIMIT
 from memfit.estimation.measure import CrashError, Measurement, OutOfMemoryError, measure
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
 from memfit.hardware.catalog import GPU
 from memfit.planning.applied import applied, check, fingerprint
 from memfit.planning.plan import Plan
-from memfit.planning.prediction import Contribution, Prediction, Rejected
+from memfit.planning.prediction import Prediction
+from memfit.planning.reasons import contributions, rejected
 from memfit.planning.search import Base, Candidate, Search
 from memfit.planning.sweep import Sweep, SweepPoint
 from memfit.techniques.layer_graph import LayerGraph, layer_graph
@@ -41,9 +43,8 @@ _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "trace
 _ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5)
 _HALF_NATIVE = (8, 0)
 _SEGMENT_COUNTS = range(2, 13)
-_NO_LIMIT = 2**50
-# That a model has nothing to fuse is no news.
-_ONLY_WHERE_THEY_APPLY = ("fused_batch_norm", "optimizer")
+# Measured to cost nothing (benchmarks/results/techniques_h200.json); a quarter of it made a U-Net 20 % slower.
+_SCRATCH = "1GiB"
 _SMALLER_OPTIMIZERS = ("lion", "sgd")
 
 
@@ -133,35 +134,35 @@ class Planner:
         _refuse(numerics, GRADES, "numerics")
         _refuse(verify, ("trace", "measure", "none"), "verify")
         self._trace_bases(numerics)
-        target = int(limit * (1 - self.margin))
+        target = self._target(limit)
         fitting = int(target * _TIGHTER)
         tried: list[Candidate] = []
         while len(tried) <= _ATTEMPTS:
-            candidate = self._search.fastest(fitting, numerics, besides=tried)
+            candidate = self.search.fastest(fitting, numerics, besides=tried)
             if candidate is None or len(tried) == _ATTEMPTS:
-                candidate = self._search.smallest(numerics)
-                if candidate in tried or self._search.peak(candidate) > target:
+                candidate = self.search.smallest(numerics)
+                if candidate in tried or self.search.peak(candidate) > target:
                     break
-            made = self._plan_of(candidate)
+            made = replace(self._plan_of(candidate), workspace=self._workspace(limit))
             peak, needed = self._verified(made, candidate, limit, verify)
             measured = self._measured(made, limit) if peak is not None and verify == "measure" else None
             if peak is not None and (verify != "measure" or measured is not None):
                 return self._feasible(made, candidate, limit, numerics, peak, verify, measured)
             tried.append(candidate)
             # What it was traced to need more than simulated, others will need too, if not all of it.
-            fitting = int(fitting * min(_TIGHTER, math.sqrt(self._search.peak(candidate) / needed)))
-        return self._infeasible(limit, numerics, target)
+            fitting = int(fitting * min(_TIGHTER, math.sqrt(self.search.peak(candidate) / needed)))
+        return self._infeasible(limit, numerics)
 
     def sweep(self, *, numerics: Grade = "exact") -> Sweep:
         """What every budget costs in time."""
         _refuse(numerics, GRADES, "numerics")
         self._trace_bases(numerics)
-        search = self._search
+        search = self.search
         points = [
             SweepPoint(
                 budget=self._budget_for(search.peak(each)),
                 peak=search.peak(each),
-                slowdown=each.seconds / search.plain.seconds - 1,
+                slowdown=search.slowdown(each),
                 grade=each.grade,
                 techniques=self._plan_of(each).techniques,
             )
@@ -188,7 +189,8 @@ class Planner:
         )
 
     @cached_property
-    def _search(self) -> Search:
+    def search(self) -> Search:
+        """All ways to train that were looked at."""
         step = self.plain.step if self.plain.regime == "graph" else self._executors_step({})
         plain = Base({}, "exact", CalledStep(step, self._calls), self._plain_peak.value)
         return Search(
@@ -203,7 +205,7 @@ class Planner:
 
     def _trace_bases(self, numerics: Grade) -> None:
         """Trace what a grade allows of the techniques that change a step's operations."""
-        bases = self._search.bases
+        bases = self.search.bases
         for grade in GRADES[: GRADES.index(numerics) + 1]:
             if grade in self._traced:
                 continue
@@ -251,21 +253,22 @@ class Planner:
         return "mixed_float16" if capability and capability < _HALF_NATIVE else "mixed_bfloat16"
 
     @cached_property
-    def _graph(self) -> LayerGraph | None:
+    def graph(self) -> LayerGraph | None:
+        """The model's layers, whose names segments are made of; `None` if it is no graph of layers."""
         if self._grade_of("remat", 2) is None:
             return None
         return layer_graph(self.model)
 
     @property
     def _calls(self) -> tuple[str, ...]:
-        return tuple(call.name for call in self._graph.calls) if self._graph else ()
+        return tuple(call.name for call in self.graph.calls) if self.graph else ()
 
     def _starts(self) -> list[tuple[tuple[int, int], ...]] | None:
         """What `remat=N` would recompute, and what people do by hand: a checkpoint every so many layers."""
-        if self._graph is None:
+        if self.graph is None:
             return None
-        count = len(self._graph.calls)
-        found = [by_bytes(self._graph, segments) for segments in _SEGMENT_COUNTS if segments <= count]
+        count = len(self.graph.calls)
+        found = [by_bytes(self.graph, segments) for segments in _SEGMENT_COUNTS if segments <= count]
         every = {max(2, round(factor * math.sqrt(count))) for factor in (0.5, 1.0, 2.0)}
         even = [tuple(pairwise(range(0, count, step))) for step in sorted(every)]
         return [*(tuple((part.start, part.stop) for part in each) for each in found), *even]
@@ -282,12 +285,18 @@ class Planner:
         return Plan(
             micro_batch=candidate.micro_batch,
             remat=self._named(candidate.segments) or None,
-            **self._search.bases[candidate.base].techniques,
+            **self.search.bases[candidate.base].techniques,
             model=fingerprint(self.model),
         )
 
+    def _workspace(self, limit: int) -> str | None:
+        """The cap on convolutions' scratch where choosing their kernels might take more than there is."""
+        step = self.search.bases[0].called.step
+        convolves = step.device == "GPU" and any(op.type.startswith("Conv") for op in step.ops)
+        return _SCRATCH if convolves and self.plain.first_step_peak.high > limit else None
+
     def _named(self, segments: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
-        calls = self._graph.calls if self._graph else ()
+        calls = self.graph.calls if self.graph else ()
         ends = [(calls[start].name, calls[stop - 1].name) for start, stop in segments]
         return tuple(first if first == last else f"{first}{RANGE}{last}" for first, last in ends)
 
@@ -299,10 +308,10 @@ class Planner:
         """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
         free, on_cpu = 1 - self.margin, self.gpu is cpu()
         if verify == "none":
-            simulated = self._search.peak(candidate)
+            simulated = self.search.peak(candidate)
             return Peak(simulated, simulated, int(simulated / free)), simulated
         with self._as_on_target(made):
-            planned = self._estimate() if made.techniques else self.plain
+            planned = self.plain if candidate == self.search.plain else self._estimate()
             found, ample = planned.limited(int(limit * free)), _ample(planned)
         # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
         fits = found is not None and (found.high <= limit or not on_cpu)
@@ -341,14 +350,14 @@ class Planner:
         verify: Verify,
         measured: int | None,
     ) -> Plan:
-        search = self._search
+        search = self.search
         prediction = Prediction(
             feasible=True,
             peak=replace(peak, high=min(limit, peak.high)),
-            slowdown=candidate.seconds / search.plain.seconds - 1,
+            slowdown=search.slowdown(candidate),
             grade=candidate.grade,
-            parts=tuple(self._parts(made, candidate)),
-            rejected=tuple(self._rejected(candidate, limit, numerics)),
+            parts=tuple(contributions(search, candidate, made, check(self.model, made))),
+            rejected=tuple(rejected(search, candidate, self._target(limit), numerics, self._refused)),
             smallest_budgets={numerics: self._budget_for(search.peak(search.smallest(numerics)))},
             verified=_VERIFIED[verify],
             measured_peak=measured,
@@ -356,9 +365,9 @@ class Planner:
         )
         return replace(made, prediction=prediction)
 
-    def _infeasible(self, limit: int, numerics: Grade, target: int) -> Plan:
+    def _infeasible(self, limit: int, numerics: Grade) -> Plan:
         self._trace_bases("any")
-        search = self._search
+        search, target = self.search, self._target(limit)
         smallest = {grade: search.smallest(grade) for grade in GRADES}
         needs = {grade: search.peak(each) for grade, each in smallest.items()}
         # What was asked for is said for certain.
@@ -366,9 +375,9 @@ class Planner:
         budgets = {grade: self._budget_for(peak) for grade, peak in needs.items()}
         prediction = Prediction(
             feasible=False,
-            rejected=tuple(self._rejected(None, limit, numerics)),
+            rejected=tuple(rejected(search, None, target, numerics, self._refused)),
             smallest_budgets=budgets,
-            largest_batch=self._largest_batch(numerics, target),
+            largest_batch=search.largest_batch(target, numerics),
             **self._common(limit, numerics),
         )
         return Plan(model=fingerprint(self.model), prediction=prediction)
@@ -385,84 +394,17 @@ class Planner:
             "margin": self.margin,
         }
 
+    def _target(self, limit: int) -> int:
+        """What of a budget the prediction may fill."""
+        return int(limit * (1 - self.margin))
+
     def _budget_for(self, peak: int) -> int:
         return math.ceil(peak / _TIGHTER / (1 - self.margin))
-
-    def _parts(self, made: Plan, candidate: Candidate) -> Iterator[Contribution]:
-        """Each technique on top of those before it."""
-        search = self._search
-        verdicts = check(self.model, made)
-        base = search.bases[candidate.base]
-        steps: list[tuple[str, Candidate]] = [
-            (name, search.like(candidate, segments=(), micro_batch=None)) for name in base.techniques
-        ]
-        if candidate.segments:
-            steps.append(("remat", search.like(candidate, segments=candidate.segments, micro_batch=None)))
-        if candidate.micro_batch is not None:
-            steps.append(("micro_batch", candidate))
-        for name, reached in steps:
-            verdict = verdicts[name]
-            slowdown = reached.seconds / search.plain.seconds - 1
-            yield Contribution(name, verdict.why, verdict.grade, search.peak(reached), slowdown)
-
-    def _rejected(self, chosen: Candidate | None, limit: int, numerics: Grade) -> Iterator[Rejected]:
-        """The well-known remedies one by one, and why they are not the plan."""
-        search = self._search
-        target = int(limit * (1 - self.margin))
-        plain = search.plain
-        if chosen != plain:
-            faster = chosen is not None and search.peak(plain) <= target
-            yield self._tried("nothing changed", plain, "it fits, but is slower" if faster else "does not fit")
-        # On top of what is free.
-        free = next(at for at, base in enumerate(search.bases) if not base.superseded)
-        alone = [each for each in search.candidates("any") if each.base == free]
-        remat = [each for each in alone if each.segments and each.micro_batch is None]
-        slices = [each for each in alone if not each.segments and each.micro_batch is not None]
-        for name, kind in (("remat alone", remat), ("micro_batch alone", slices)):
-            if not kind:
-                continue
-            fitting = [each for each in kind if search.roughly(each) <= target]
-            best = fitting[0] if fitting else min(kind, key=search.roughly)
-            if best == chosen:
-                continue
-            if GRADES.index(best.grade) > GRADES.index(numerics):
-                why = f'is grade "{best.grade}", and numerics="{numerics}" was asked for'
-            elif fitting and chosen is not None and best.seconds < chosen.seconds:
-                why = "is over the budget when traced"
-            elif fitting:
-                why = "fits, but is slower"
-            else:
-                why = "does not fit even at its smallest"
-            yield self._tried(f"{name}{_value(best)}", best, why)
-        for name, why in self._refused.items():
-            if name not in _ONLY_WHERE_THEY_APPLY:
-                yield Rejected(name, why)
-
-    def _tried(self, what: str, candidate: Candidate, why: str) -> Rejected:
-        slowdown = candidate.seconds / self._search.plain.seconds - 1
-        return Rejected(what, why, self._search.peak(candidate), slowdown)
-
-    def _largest_batch(self, numerics: Grade, target: int) -> int:
-        """With the smallest way to train a whole batch at once."""
-        search = self._search
-        whole = [each for each in search.front(numerics) if each.micro_batch is None]
-        smallest = min(whole, key=search.peak)
-        low, high = 0, self.batch_size
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if search.peak_at(smallest, middle) <= target else (low, middle)
-        return low
-
-
-def _value(candidate: Candidate) -> str:
-    if candidate.micro_batch is not None:
-        return f" ({candidate.micro_batch})"
-    return f" ({len(candidate.segments)} segments)"
 
 
 def _ample(predicted: Estimate) -> Peak:
     """The peak under a limit that is never reached."""
-    return predicted.limited(_NO_LIMIT) or predicted.steady_peak
+    return predicted.limited(NO_LIMIT) or predicted.steady_peak
 
 
 def _refuse(value: object, allowed: tuple[str, ...], what: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from memfit.estimation.graph import GraphModel
+from memfit.estimation.graph import NO_LIMIT, GraphModel
 from memfit.estimation.regime import Regime
 from memfit.estimation.workspace import Workspace, no_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
@@ -27,7 +27,6 @@ _LIMITS, _ROUNDS = 20, 2
 # What is roughly this far above the budget is not replayed: that takes a second.
 _ROUGHLY_SHARE = 0.85
 _FEW = 4
-_NO_LIMIT = 2**50
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +157,20 @@ class Search:
         base = self.bases[candidate.base]
         return self._scaled(self._replayed(base, candidate.segments, batch), base)
 
+    def largest_batch(self, budget: int, grade: Grade) -> int:
+        """The largest batch below this one that fits a budget whole, in the smallest way there is."""
+        whole = [each for each in self.front(grade) if each.micro_batch is None]
+        smallest = min(whole, key=self.peak)
+        low, high = 0, self.batch
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.peak_at(smallest, middle) <= budget else (low, middle)
+        return low
+
+    def slowdown(self, candidate: Candidate) -> float:
+        """The time of a step against the plain one: 0.12 is 12 % more."""
+        return candidate.seconds / self.plain.seconds - 1
+
     def like(self, candidate: Candidate, *, segments: Segments, micro_batch: int | None) -> Candidate:
         """The same base with other segments and slices."""
         ways = self._sliced(candidate.base, segments)
@@ -178,9 +191,9 @@ class Search:
     def _replayed(self, base: Base, segments: Segments, batch: int) -> int:
         key = (base.called, segments, batch)
         if key not in self._peaks:
-            step, _ = self._step(base, segments)
+            step, _ = self.step_of(base, segments)
             model = GraphModel(step, None if step.device == "CPU" else self.gpu)
-            found = model.predict(batch, limit=_NO_LIMIT, growth=False, resident=self.resident, band=False)
+            found = model.predict(batch, limit=NO_LIMIT, growth=False, resident=self.resident, band=False)
             self._peaks[key] = found.replay.steady_peak
         return self._peaks[key]
 
@@ -202,7 +215,7 @@ class Search:
         base = self.bases[at]
         if self.starts is None:
             return [()]
-        cost = self._step(base, ())[1]
+        cost = self.step_of(base, ())[1]
         parts = pieces(base.called, self.batch, cost, self._workspace(base), most=_MOST_PIECES)
         found = placements(parts, lambda segments: self._outcome(base, segments), limits=_LIMITS, rounds=_ROUNDS)
         every = {(): None} | dict.fromkeys(found) | dict.fromkeys(self.starts)
@@ -216,7 +229,7 @@ class Search:
 
     def _sliced(self, at: int, segments: Segments) -> Iterator[Candidate]:
         base = self.bases[at]
-        cost = self._step(base, segments)[1]
+        cost = self.step_of(base, segments)[1]
         yield Candidate(at, segments, None, base.grade, cost.seconds(self.batch))
         if self.slices is None:
             return
@@ -229,7 +242,7 @@ class Search:
     def _outcome(self, base: Base, segments: Segments) -> Outcome:
         key = (base.called, segments)
         if key not in self._outcomes:
-            step, cost = self._step(base, segments)
+            step, cost = self.step_of(base, segments)
             found = simulate(step, self.batch, self._workspace(base))
             call = base.called.call_of[base.called.original(step.ops[found.op])]
             self._outcomes[key] = Outcome(found.peak, call, cost.seconds(self.batch))
@@ -239,13 +252,14 @@ class Search:
         on_cpu = base.called.step.device == "CPU"
         return no_workspace if on_cpu else steady_workspace(self.gpu.compute_capability)
 
-    def _step(self, base: Base, segments: Segments) -> tuple[Step, StepCost]:
+    def step_of(self, base: Base, segments: Segments) -> tuple[Step, StepCost]:
+        """A base's step with segments recomputed, and what it costs."""
         key = (base.called, segments)
         if key not in self._steps:
             step = recomputed(base.called, segments)
             if segments:
                 again = [base.called.original(op) for op in step.ops[len(base.called.step.ops) :]]
-                cost = self._step(base, ())[1].with_again(again)
+                cost = self.step_of(base, ())[1].with_again(again)
             else:
                 cost = CostModel(self.gpu, self.regime).of(step, self.batch)
             self._steps[key] = (step, cost)

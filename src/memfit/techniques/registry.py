@@ -6,6 +6,7 @@ from typing import cast
 from memfit.techniques.technique import Technique
 
 _MODULES = {
+    "workspace": "memfit.techniques.workspace",
     "optimizer": "memfit.techniques.optimizer_state",
     "precision": "memfit.techniques.precision",
     "jit": "memfit.techniques.compile_mode",

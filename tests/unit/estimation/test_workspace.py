@@ -2,6 +2,7 @@ import pytest
 
 from memfit.estimation.kernels import temporaries
 from memfit.estimation.workspace import autotuning_workspace, convolution, steady_workspace
+from memfit.hardware import scratch
 from memfit.trace.step import Op
 from memfit.units import GIB, MIB
 
@@ -67,6 +68,12 @@ def test_autotuning_tries_a_filter_bank_in_the_frequency_domain(builder):
 def test_candidates_above_the_cap_are_not_tried(builder):
     step, index = conv(builder, channels=(512, 1024), size=16)
     assert autotuning_workspace(AMPERE, GIB)(step, index, 8) < 100 * MIB
+
+
+def test_the_cap_of_the_process_holds(builder):
+    step, index = conv(builder, channels=(512, 1024), size=16)
+    with scratch.capped(GIB):
+        assert autotuning_workspace(AMPERE)(step, index, 8) < 100 * MIB
 
 
 def test_what_is_no_convolution_has_no_workspace(builder):
