@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The stamp is written last, so an interrupted set-up starts over.
 READY := .venv/.ready
 
-.PHONY: demo test slow lint types format wheel xla pins clean
+.PHONY: demo test slow lint types format wheel xla browser pins clean
 
 demo: $(READY)
 	@$(BIN)/memfit doctor || test $$? -eq 1
@@ -40,6 +40,12 @@ xla: .venv/.xla
 .venv/.xla: $(READY) requirements/xla.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/xla.txt
 	@touch $@
+
+# Chromium for tests/browser, which are skipped without it. On Debian and Ubuntu, as root.
+browser:
+	@command -v chromium > /dev/null || { \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
 
 # New pins: versions and hashes, no index addresses. Needs uv.
 pins:

@@ -22,6 +22,7 @@ from typing import Any
 from models import built
 
 import memfit
+from memfit.estimation.estimate import cpu
 from memfit.estimation.graph import NO_LIMIT
 from memfit.framework import keras, tensorflow
 from memfit.planning.optimum import Work, coarsened, of_segments, optimum
@@ -38,11 +39,11 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 # The same networks at sizes a CPU trains in seconds.
 _SMALL = {
-    "resnet50": {"size": 96, "batch": 8},
-    "unet": {"size": 64, "batch": 4},
-    "efficientnetb0": {"size": 96, "batch": 8},
-    "densenet121": {"size": 96, "batch": 8},
-    "transformer": {"size": 64, "batch": 8},
+    "resnet50": {"size": 160, "batch": 16},
+    "unet": {"size": 128, "batch": 4},
+    "efficientnetb0": {"size": 160, "batch": 16},
+    "densenet121": {"size": 160, "batch": 8},
+    "transformer": {"size": 128, "batch": 16},
 }
 _SHARES = {0.7: 0.12, 0.5: 0.25, 0.35: 0.4, 0.25: 0.6}
 _MOST_PIECES, _SOLVER_SECONDS = 12, 30.0
@@ -60,7 +61,7 @@ def main() -> None:
     cases = []
     for name in given.models:
         row = {**_MODELS[name], **(_SMALL[name] if given.small else {})}
-        cases += _cases(name, row, None if given.small else given.gpu, jit=given.jit == "on")
+        cases += _cases(name, row, cpu() if given.small else given.gpu, jit=given.jit == "on")
     if given.out:
         record = {
             "date": datetime.now(tz=UTC).date().isoformat(),
@@ -72,7 +73,7 @@ def main() -> None:
         given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _cases(name: str, row: dict[str, Any], gpu: str | None, *, jit: bool) -> list[dict[str, Any]]:
+def _cases(name: str, row: dict[str, Any], gpu: memfit.GPU | str, *, jit: bool) -> list[dict[str, Any]]:
     cases = []
     with built(row) as model:
         began = time.perf_counter()

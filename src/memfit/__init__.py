@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
     from memfit.hardware.catalog import GPU, find_gpu
+    from memfit.observe.oom import explain_oom
+    from memfit.observe.recorder import Recorder
     from memfit.planning.applied import applied
     from memfit.planning.plan import Plan
     from memfit.planning.planner import Planner, plan
@@ -27,10 +29,12 @@ __all__ = [
     "MemfitError",
     "Plan",
     "Planner",
+    "Recorder",
     "__version__",
     "applied",
     "devices",
     "estimate",
+    "explain_oom",
     "find_gpu",
     "fit",
     "measure",
@@ -45,9 +49,11 @@ _LAZY = {
     "Measurement": "memfit.estimation.measure:Measurement",
     "Plan": "memfit.planning.plan:Plan",
     "Planner": "memfit.planning.planner:Planner",
+    "Recorder": "memfit.observe.recorder:Recorder",
     "applied": "memfit.planning.applied:applied",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
+    "explain_oom": "memfit.observe.oom:explain_oom",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
     "fit": "memfit.train.fit:fit",
     "measure": "memfit.estimation.measure:measure",

@@ -57,3 +57,7 @@ class BrokenEnvironmentError(MemfitError):
     """TensorFlow or Keras is missing, unusable or not the one memfit works with."""
 
     exit_code = 3
+
+
+class RecoveryWarning(UserWarning):
+    """Memory ran out, and training went on in a smaller way."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, estimate, gpus, plan
+from memfit.cli import doctor, estimate, gpus, plan, report
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -24,6 +24,7 @@ app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
 app.command("plan")(plan.plan)
+app.command("report")(report.report)
 
 
 def _show_version(wanted: bool) -> None:

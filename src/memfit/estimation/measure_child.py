@@ -8,7 +8,6 @@ import gc
 import json
 import pickle
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +22,13 @@ from memfit.errors import InputError, MemfitError
 from memfit.framework import keras, tensorflow
 from memfit.hardware import devices
 from memfit.hardware.host import host_memory
+from memfit.hardware.out_of_memory import one_sentence, out_of_memory
 
 # As in the measurements the predictions were checked with: three steps until nothing is traced or tuned any more.
 _WARM_UP_STEPS = 3
 _FIRST_REGION = 2 * 2**20
 _ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES
 _HOST_SHARE = 0.8  # the rest is for Python and what the allocator does not see
-
-# TensorFlow, XLA and CUDA each say it in their own words, and not always as a ResourceExhaustedError.
-_OUT_OF_MEMORY = re.compile(
-    r"OOM when allocating|out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate", re.IGNORECASE
-)
-# What TensorFlow puts around the sentence: the node before it, the operation behind it.
-_DECORATION = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:.*")
 
 
 def answer(directory: Path) -> dict[str, Any]:
@@ -56,7 +49,7 @@ def answer(directory: Path) -> dict[str, Any]:
                 devices.reset_peak()
                 peaks |= measure()
     except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
-        if sentence := _out_of_memory(error):
+        if sentence := out_of_memory(error):
             return {"out_of_memory": sentence, "phase": phase, "limit": limit}
         if isinstance(error, InputError):
             return {"refused": str(error)}
@@ -238,28 +231,11 @@ def _classes(target: Any, output: Any | None) -> int:
     return output.shape[-1] or 2
 
 
-def _out_of_memory(error: BaseException | None) -> str | None:
-    """The allocator's sentence, if this is what happened."""
-    kind = tensorflow().errors.ResourceExhaustedError
-    while error is not None:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        if telling := [line for line in lines if _OUT_OF_MEMORY.search(line)]:
-            return _one_sentence([_DECORATION.sub("", telling[0])])
-        if isinstance(error, kind | MemoryError):
-            return _one_sentence(lines or [type(error).__name__])
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _one_sentence(lines: Sequence[str]) -> str:
-    return lines[0][:500].rstrip(". ") + "."
-
-
 def _reason(error: BaseException) -> str:
     """What went wrong, in one line; Keras wraps what a layer raised when it is loaded."""
     while error.__context__ is not None and "could not be deserialized" in str(error):
         error = error.__context__
-    return f"{type(error).__name__}: {_one_sentence([' '.join(str(error).split())[:300] or 'it left no message'])}"
+    return f"{type(error).__name__}: {one_sentence(' '.join(str(error).split())[:300] or 'it left no message')}"
 
 
 def _device_name() -> str:

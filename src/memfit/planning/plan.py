@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from memfit.errors import InputError
 from memfit.planning.prediction import Prediction
@@ -68,7 +68,7 @@ class Plan:
         return {"memfit_plan": _FORMAT, "model": self.model, "techniques": plain, **predicted}
 
     @classmethod
-    def from_dict(cls, values: Any) -> Self:
+    def from_dict(cls, values: Any) -> "Plan":
         """From what `to_dict` returned.
 
         Raises:
@@ -98,7 +98,7 @@ class Plan:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> "Plan":
         """Read what `save` wrote.
 
         Raises:

@@ -40,7 +40,7 @@ _ATTEMPTS = 3
 # A traced step that was simulated to fit may be this much above; so may the allocator's holes under a limit.
 _TIGHTER = 0.97
 _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "traced", "measure": "measured", "none": None}
-_ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5)
+_ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _HALF_NATIVE = (8, 0)
 _SEGMENT_COUNTS = range(2, 13)
 # Measured to cost nothing (benchmarks/results/techniques_h200.json); a quarter of it made a U-Net 20 % slower.
@@ -306,24 +306,27 @@ class Planner:
 
     def _verified(self, made: Plan, candidate: Candidate, limit: int, verify: Verify) -> tuple[Peak | None, int]:
         """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
-        free, on_cpu = 1 - self.margin, self.gpu is cpu()
         if verify == "none":
             simulated = self.search.peak(candidate)
-            return Peak(simulated, simulated, int(simulated / free)), simulated
+            return Peak(simulated, simulated, int(simulated / (1 - self.margin))), simulated
         with self._as_on_target(made):
             planned = self.plain if candidate == self.search.plain else self._estimate()
-            found, ample = planned.limited(int(limit * free)), _ample(planned)
-        # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
-        fits = found is not None and (found.high <= limit or not on_cpu)
-        return found if fits else None, int(ample.high * free) if on_cpu else ample.value
+            ample = _ample(planned)
+            return self._under(planned, limit), self._target(ample.high) if self.gpu is cpu() else ample.value
 
-    def _least_limit(self, made: Plan) -> int:
-        """The smallest limit the planned step was found to run under: near its peak holes between tensors matter."""
+    def _under(self, planned: Estimate, limit: int) -> Peak | None:
+        """The peak of a planned step under a budget; `None` if it does not fit."""
+        found = planned.limited(self._target(limit))
+        # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
+        return None if found is None or (self.gpu is cpu() and found.high > limit) else found
+
+    def _least_budget(self, made: Plan) -> int:
+        """The smallest budget a plan was found to run under: near its peak holes between tensors matter."""
         with self._as_on_target(made):
             planned = self._estimate()
             peak = _ample(planned).value
-            limits = [int(peak * factor) for factor in _ABOVE_THE_PEAK]
-            return next((limit for limit in limits if planned.limited(limit) is not None), limits[-1])
+            budgets = [self._budget_for(int(peak * factor)) for factor in _ABOVE_THE_PEAK]
+            return next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
 
     def _measured(self, made: Plan, limit: int) -> int | None:
         """The peak of a run under the limit; `None` if it does not come through."""
@@ -369,10 +372,9 @@ class Planner:
         self._trace_bases("any")
         search, target = self.search, self._target(limit)
         smallest = {grade: search.smallest(grade) for grade in GRADES}
-        needs = {grade: search.peak(each) for grade, each in smallest.items()}
+        budgets = {grade: self._budget_for(search.peak(each)) for grade, each in smallest.items()}
         # What was asked for is said for certain.
-        needs[numerics] = max(needs[numerics], self._least_limit(self._plan_of(smallest[numerics])))
-        budgets = {grade: self._budget_for(peak) for grade, peak in needs.items()}
+        budgets[numerics] = max(budgets[numerics], self._least_budget(self._plan_of(smallest[numerics])))
         prediction = Prediction(
             feasible=False,
             rejected=tuple(rejected(search, None, target, numerics, self._refused)),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Regime
@@ -104,7 +104,7 @@ class Prediction:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Prediction":
         """From what `to_dict` returned."""
         plain = _peak_from("plain_peak", values)
         if plain is None:

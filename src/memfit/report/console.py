@@ -7,12 +7,17 @@ from rich.console import Console
 
 def stdout() -> Console:
     """The console for results; honours NO_COLOR and falls back to plain text in a pipe."""
-    return Console(highlight=False)
+    return _plain_console(stderr=False)
 
 
 def stderr() -> Console:
     """The console for errors and progress."""
-    return Console(stderr=True, highlight=False)
+    return _plain_console(stderr=True)
+
+
+def _plain_console(*, stderr: bool) -> Console:
+    # A layer may be called ":fire:" and must not become a picture of one.
+    return Console(stderr=stderr, highlight=False, emoji=False)
 
 
 def print_json(value: object) -> None:

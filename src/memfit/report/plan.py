@@ -2,30 +2,26 @@
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memfit.report.plan_words import RESULTS, slowdown_percent, speed_words, technique_value, techniques_line
 from memfit.report.stairs import Dot, stairs_svg
 from memfit.techniques.technique import GRADES, Grade
 from memfit.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from memfit.estimation.phases import Peak
     from memfit.planning.plan import Plan
     from memfit.planning.prediction import Prediction
     from memfit.planning.sweep import Sweep
 
-_RESULTS: dict[Grade, str] = {
-    "exact": "same result to rounding",
-    "close": "close result",
-    "any": "another training",
-}
 _NO_WAY: dict[Grade, str] = {
     "exact": "does not fit with the same result to rounding",
     "close": "does not fit, not even with a close result",
@@ -43,6 +39,8 @@ _HOW_TO_READ = (
 )
 _REJECTED = 6
 _WIDTH = 100
+_HTML_WORDS = "padding:.1em 1em .1em 0;text-align:left"
+_HTML_NUMBER = "padding:.1em 1em .1em 0;text-align:right;white-space:nowrap"
 _NUMBERS = frozenset(("bytes", "from", "to", "peak", "time", "budget"))
 
 
@@ -140,7 +138,7 @@ def _html(grid: _Grid) -> str:
 
 def _html_row(tag: str, columns: tuple[str, ...], row: tuple[str, ...]) -> str:
     cells = (
-        f"<{tag} style='text-align:{'right' if column in _NUMBERS else 'left'}'>{_html_cell(cell)}</{tag}>"
+        f"<{tag} style='{_HTML_NUMBER if column in _NUMBERS else _HTML_WORDS}'>{_html_cell(cell)}</{tag}>"
         for column, cell in zip(columns, row, strict=True)
     )
     return f"<tr>{''.join(cells)}</tr>"
@@ -166,8 +164,8 @@ def _headline(plan: "Plan", prediction: "Prediction") -> tuple[str, str]:
         return before, _NO_WAY[prediction.numerics]
     if not plan.techniques:
         return before, "fits as it is"
-    result = "unknown result" if prediction.grade is None else _RESULTS[prediction.grade]
-    return before, f"fits, {_speed(prediction.slowdown)}, {result}"
+    result = "unknown result" if prediction.grade is None else RESULTS[prediction.grade]
+    return before, f"fits, {speed_words(prediction.slowdown)}, {result}"
 
 
 def _by_hand(plan: "Plan") -> str:
@@ -201,19 +199,19 @@ def _band(peak: "Peak | None") -> tuple[str, str, str]:
 
 
 def _values(plan: "Plan") -> _Grid:
-    return _Grid(("", ""), [(name, _value(name, value)) for name, value in plan.techniques.items()])
+    return _Grid(("", ""), [(name, technique_value(name, value)) for name, value in plan.techniques.items()])
 
 
 def _changes(plan: "Plan", prediction: "Prediction") -> _Grid:
     """Each technique on top of those above it."""
     rows: list[tuple[str, ...]] = []
     for each in prediction.parts:
-        what = f"+ {each.technique} {_value(each.technique, plan.techniques.get(each.technique))}\n{each.why}"
-        rows.append((what, format_size(each.peak), _percent(each.slowdown), each.grade))
+        what = f"+ {each.technique} {technique_value(each.technique, plan.techniques.get(each.technique))}\n{each.why}"
+        rows.append((what, format_size(each.peak), slowdown_percent(each.slowdown), each.grade))
     told = {each.technique for each in prediction.parts}
     for name, value in plan.techniques.items():
         if name not in told:
-            rows.append((f"+ {name} {_value(name, value)}", "unknown", "unknown", "unknown"))
+            rows.append((f"+ {name} {technique_value(name, value)}", "unknown", "unknown", "unknown"))
     columns = ("it changes", "peak", "time", "grade")
     # Where all is exact the headline has said so.
     if prediction.grade == "exact":
@@ -223,7 +221,7 @@ def _changes(plan: "Plan", prediction: "Prediction") -> _Grid:
 
 def _tried(prediction: "Prediction") -> _Grid:
     rows = [
-        (each.what, each.why, format_size(each.peak), _percent(each.slowdown))
+        (each.what, each.why, format_size(each.peak), slowdown_percent(each.slowdown))
         for each in prediction.rejected[:_REJECTED]
     ]
     if left := len(prediction.rejected) - len(rows):
@@ -234,7 +232,7 @@ def _tried(prediction: "Prediction") -> _Grid:
 def _budgets(prediction: "Prediction") -> _Grid:
     """What would do instead."""
     rows = [
-        (f"with a budget of {_at_least(size)}", _RESULTS[grade] + _asked(grade, prediction.numerics))
+        (f"with a budget of {_at_least(size)}", RESULTS[grade] + _asked(grade, prediction.numerics))
         for grade, size in prediction.smallest_budgets.items()
     ]
     batch = "unknown" if prediction.largest_batch is None else str(prediction.largest_batch or "none")
@@ -255,44 +253,6 @@ def _notes(plan: "Plan", next_step: str | None) -> _Grid:
     if next_step is not None and plan.techniques and plan.feasible is not False:
         rows.append(("next", next_step))
     return _Grid(("", ""), rows)
-
-
-def _value(technique: str, value: Any) -> str:
-    """A technique's value in a few words."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if technique == "micro_batch":
-        return f"{value} at a time"
-    if technique != "remat":
-        return str(value)
-    if isinstance(value, int):
-        return f"{value} segments"
-    kind = "segment" if any(".." in each for each in value) else "layer"
-    if len(value) == 1:
-        return f"1 {kind}: {value[0]}"
-    return f"{len(value)} {kind}s: {value[0]}, …" if value else "nothing"
-
-
-def _techniques(techniques: "Mapping[str, Any]") -> str:
-    """All of them in a line, without the names of layers."""
-    said = (f"{name} {_value(name, value).partition(': ')[0]}" for name, value in techniques.items())
-    return ", ".join(said) or "nothing"
-
-
-def _speed(slowdown: float | None) -> str:
-    if slowdown is None:
-        return "step time unknown"
-    percent = round(100 * slowdown)
-    return "as fast" if not percent else f"{abs(percent)} % {'slower' if percent > 0 else 'faster'}"
-
-
-def _percent(slowdown: float | None) -> str:
-    if slowdown is None:
-        return "unknown"
-    percent = round(100 * slowdown)
-    return f"{percent:+} %" if percent else "0 %"
 
 
 def _at_least(size: int) -> str:
@@ -317,8 +277,8 @@ def _sweep_note(sweep: "Sweep") -> str:
 def _points(sweep: "Sweep") -> _Grid:
     rows = [
         (
-            _at_least(each.budget), format_size(each.peak), _percent(each.slowdown), _RESULTS[each.grade],
-            _techniques(each.techniques),
+            _at_least(each.budget), format_size(each.peak), slowdown_percent(each.slowdown), RESULTS[each.grade],
+            techniques_line(each.techniques),
         )
         for each in sweep.points
     ]  # fmt: skip
@@ -332,8 +292,8 @@ def _drawing(sweep: "Sweep") -> str:
                 budget=each.budget,
                 percent=100 * each.slowdown,
                 filled=each.grade == "exact",
-                title=f"{_at_least(each.budget)}, {_percent(each.slowdown)}, {_RESULTS[each.grade]}: "
-                f"{_techniques(each.techniques)}",
+                title=f"{_at_least(each.budget)}, {slowdown_percent(each.slowdown)}, {RESULTS[each.grade]}: "
+                f"{techniques_line(each.techniques)}",
             )
             for each in sweep.points
         ]

@@ -8,9 +8,11 @@ from math import ceil
 from memfit.units import format_size
 
 # In pixels: the drawing, and in it the ends of its axes; the rest is for labels.
-_WIDTH, _HEIGHT = 560, 230
-_ACROSS, _UP = (56, 530), (186, 12)
+_WIDTH, _HEIGHT = 560, 252
+_ACROSS, _UP = (56, 530), (206, 32)
 _BLUE = "#4878a8"
+# Opaque, so that the line does not shine through a dot.
+_PALE = "#d3e0ec"
 # The notebook's own colour of text, so that it can be read in the light and in the dark.
 _LABEL = "fill='currentColor' font-size='11' font-family='sans-serif'"
 
@@ -73,8 +75,9 @@ class _Axis:
 
 
 def _sizes(x: _Axis) -> str:
-    below = _UP[0] + 16
+    below = _UP[0] + 17
     labels = "".join(
+        f"<path d='M{x.at(size)} {_UP[0]}v4' stroke='currentColor' stroke-opacity='0.6'/>"
         f"<text x='{x.at(size)}' y='{below}' text-anchor='middle' {_LABEL}>{format_size(int(size))}</text>"
         for size in x.ticks(2.0**power for power in range(64))
     )
@@ -84,7 +87,7 @@ def _sizes(x: _Axis) -> str:
 
 def _times(y: _Axis) -> str:
     left, right = _ACROSS
-    return "".join(
+    return f"<text x='{left}' y='13' {_LABEL}>time of a step</text>" + "".join(
         f"<path d='M{left} {y.at(time)}H{right}' stroke='currentColor' stroke-opacity='{0.15 if time else 0.6}'/>"
         f"<text x='{left - 6}' y='{y.at(time)}' dy='4' text-anchor='end' {_LABEL}>"
         f"{f'{time:+.0f} %' if time else 'plain'}</text>"
@@ -94,6 +97,6 @@ def _times(y: _Axis) -> str:
 
 def _circle(dot: Dot, x: _Axis, y: _Axis) -> str:
     return (
-        f"<circle cx='{x.at(dot.budget)}' cy='{y.at(dot.percent)}' r='5' fill='{_BLUE}' stroke='{_BLUE}' "
-        f"fill-opacity='{1 if dot.filled else 0.25}'><title>{escape(dot.title)}</title></circle>"
+        f"<circle cx='{x.at(dot.budget)}' cy='{y.at(dot.percent)}' r='5' "
+        f"fill='{_BLUE if dot.filled else _PALE}' stroke='{_BLUE}'><title>{escape(dot.title)}</title></circle>"
     )

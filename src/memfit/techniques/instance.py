@@ -25,9 +25,14 @@ def _forget(model: Any) -> None:
         setattr(model, name, None)
 
 
+def has_own_step(model: Any, name: str) -> bool:
+    """Whether a model's class has a `train_step` or `test_step` that is not Keras's."""
+    return getattr(type(model), name) is not getattr(keras().Model, name)
+
+
 def refuse_own_train_step(model: Any, technique: str) -> None:
     """Refuse a model whose training step is not Keras's."""
-    if type(model).train_step is not keras().Model.train_step:
+    if has_own_step(model, "train_step"):
         raise InputError(
             f"{technique} cannot be put into the train_step of {type(model).__name__}, which is not Keras's own. "
             "Move what it does into compute_loss, compute_metrics, add_loss or a layer, or plan without it; "

@@ -18,6 +18,8 @@ class Slices:
 
     batch: Any
     size: int
+    jit: bool = False
+    """Whether XLA compiles the loop."""
 
     def __post_init__(self) -> None:
         tf = tensorflow()
@@ -48,11 +50,6 @@ class Slices:
             found: dict[str, Any] = tf.nest.pack_sequence_as(made, tf.nest.flatten(function(*flat)))
             return found
 
-        gathered = [
-            tf.TensorArray(each.dtype, size=turns, element_shape=[self.size, *each.shape[1:]])
-            for each in tf.nest.flatten(made["rows"])
-        ]
-
         def turn(index: Any, total: Any, _latest: Any, arrays: Any) -> tuple[Any, ...]:
             found = one(index * self.size, self.size)
             total = tf.nest.map_structure(tf.add, total, found["sum"])
@@ -61,16 +58,29 @@ class Slices:
             return index + 1, total, found["latest"], arrays
 
         zeros = {key: tf.nest.map_structure(_zeros, made[key]) for key in ("sum", "latest")}
-        if self.known_count is None or self.known_count >= self.size:
-            done, total, latest, gathered = tf.while_loop(
+        kept = tf.nest.flatten(made["rows"])
+
+        def whole_slices() -> tuple[Any, ...]:
+            arrays = [tf.TensorArray(x.dtype, size=turns, element_shape=[self.size, *x.shape[1:]]) for x in kept]
+            done, total, latest, arrays = tf.while_loop(
                 lambda index, *_: index < turns,
                 turn,
-                (tf.constant(0), zeros["sum"], zeros["latest"], gathered),
+                (tf.constant(0), zeros["sum"], zeros["latest"], arrays),
                 parallel_iterations=1,
             )
+            return done, total, latest, [_joined(array.stack()) for array in arrays]
+
+        def no_whole_slice() -> tuple[Any, ...]:
+            nothing = [tf.zeros([0, *each.shape[1:]], each.dtype) for each in kept]
+            return tf.constant(0), zeros["sum"], zeros["latest"], nothing
+
+        if self.known_count is not None:
+            done, total, latest, rows = whole_slices() if self.known_count >= self.size else no_whole_slice()
+        elif self.jit:
+            # XLA knows the batch size, and would compile a loop over slices larger than the batch, too.
+            done, total, latest, rows = tf.switch_case(tf.cast(turns > 0, tf.int32), [no_whole_slice, whole_slices])
         else:
-            done, total, latest, gathered = tf.constant(0), zeros["sum"], zeros["latest"], []
-        rows = [_joined(array.stack()) for array in gathered]
+            done, total, latest, rows = whole_slices()
         return self._with_remainder(one, made, total, latest, rows, done)
 
     def _with_remainder(

@@ -1,23 +1,34 @@
 """`model.fit` with a plan."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import tensorflow
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
+from memfit.techniques.technique import Grade
+from memfit.train.recovery import Recovered, Recovering, can_recover, warn
 
 _KERAS_DEFAULT_BATCH = 32
+_CALLBACKS = 4  # their place behind x: y, batch_size, epochs, verbose, callbacks
 
 
-def fit(model: Any, x: Any = None, *args: Any, plan: Plan | None = None, **kwargs: Any) -> Any:
+def fit(
+    model: Any, x: Any = None, *args: Any, plan: Plan | None = None, numerics: Grade = "exact", **kwargs: Any
+) -> Any:
     """Train a model with a plan; everything else is as in `model.fit`.
+
+    When memory runs out all the same, the batch is done again in a smaller way and training goes on: nothing is lost
+    or doubled, and a `RecoveryWarning` says what was changed. Callbacks with an `on_recovery(event)` are told, too.
 
     Args:
         model: A built, compiled Keras model.
         x: The training data, as `model.fit` takes it.
         *args: As for `model.fit`.
         plan: What to change; `None` changes nothing.
+        numerics: How exact a smaller way may be when memory runs out.
         **kwargs: As for `model.fit`.
 
     Returns:
@@ -39,8 +50,29 @@ def fit(model: Any, x: Any = None, *args: Any, plan: Plan | None = None, **kwarg
             f"micro_batch={plan.micro_batch} is larger than the batch of {batch} samples: nothing would be sliced. "
             "Use at most half the batch, or plan without micro_batch."
         )
-    with applied(model, plan):
+    with recovering(model, plan, numerics, _callbacks(args, kwargs)):
         return model.fit(x, *args, **kwargs)
+
+
+def recovering(model: Any, plan: Plan, numerics: Grade, callbacks: Sequence[Any] = ()) -> AbstractContextManager[Any]:
+    """A plan applied so that training survives running out of memory, where the model allows it."""
+
+    def notify(event: Recovered) -> None:
+        warn(event)
+        for callback in callbacks:
+            if hasattr(callback, "on_recovery"):
+                callback.on_recovery(event)
+
+    if can_recover(model):
+        return Recovering(model, plan, numerics=numerics, notify=notify)
+    return applied(model, plan)
+
+
+def _callbacks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    given = args[_CALLBACKS] if len(args) > _CALLBACKS else kwargs.get("callbacks")
+    if isinstance(given, Sequence):
+        return list(given)
+    return [*getattr(given, "callbacks", [given] if given is not None else [])]
 
 
 def _batch_size(x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:

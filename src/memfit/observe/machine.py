@@ -1,0 +1,84 @@
+"""What a run runs on, and what its device holds at this moment."""
+
+import platform
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+import memfit
+from memfit.framework import keras, tensorflow
+from memfit.hardware import devices
+from memfit.hardware.host import host_memory
+from memfit.observe.events import Run
+
+
+class DeviceReader:
+    """Reads the allocator of the device that computes: the first GPU, or without one the CPU."""
+
+    def __init__(self) -> None:
+        self._tf = tensorflow()
+        self._statistics = self._tf.config.experimental
+        there = self._tf.config.list_logical_devices("GPU") or self._tf.config.list_logical_devices("CPU")
+        self.name: str = there[0].name.removeprefix("/device:")
+        """Such as `"GPU:0"`."""
+        self.counts = self._has_statistics()
+        """Whether the allocator counts. On a CPU oneDNN's does, and with `TF_CPU_ALLOCATOR_USE_BFC=1` the one a GPU
+        has; the plain one, which TensorFlow uses without either, does not."""
+
+    def start(self) -> None:
+        """Begin a new peak; neither this nor `read` waits for the device."""
+        if self.counts:
+            self._statistics.reset_memory_stats(self.name)
+
+    def read(self) -> tuple[int | None, int | None]:
+        """The bytes in use and the most since `start`; `None` where the allocator does not count."""
+        if not self.counts:
+            return None, None
+        info = self._statistics.get_memory_info(self.name)
+        return info["current"], info["peak"]
+
+    def limit(self) -> int | None:
+        """The bytes it was configured with; `None` where there is no limit."""
+        if not self.counts:
+            return None
+        return next(each.limit for each in devices.memory() if each.device == self.name)
+
+    def _has_statistics(self) -> bool:
+        try:
+            self._statistics.get_memory_info(self.name)
+            self._statistics.reset_memory_stats(self.name)
+        except (ValueError, self._tf.errors.OpError):
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Wait until a GPU has done what it was given; a CPU never lags behind."""
+        if self.name.startswith("GPU"):
+            self._tf.test.experimental.sync_devices()
+
+
+def describe_run(device: DeviceReader) -> Run:
+    """The first line of a record."""
+    tf = tensorflow()
+    gpus = tf.config.get_visible_devices("GPU") if device.name.startswith("GPU") else []
+    # Neither a prompt nor a notebook has a command worth repeating.
+    command = [str(each) for each in sys.argv] if sys.argv and sys.argv[0] not in ("", "-c") else None
+    return Run(
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=command,
+        memfit=memfit.__version__,
+        tensorflow=str(tf.__version__),
+        keras=str(keras().__version__),
+        python=platform.python_version(),
+        device=device.name,
+        device_name=_device_name(tf, gpus),
+        limit_bytes=device.limit(),
+        growth=bool(tf.config.experimental.get_memory_growth(gpus[0])) if gpus else None,
+        host_memory_bytes=host_memory().ceiling,
+    )
+
+
+def _device_name(tf: Any, gpus: list[Any]) -> str:
+    for gpu in gpus:
+        return str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name))
+    return platform.processor() or platform.machine()

@@ -1,0 +1,190 @@
+"""One pass over the data, seen step by step: an epoch of training, an evaluation, a prediction."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memfit.observe.events import Phase, Retrace
+from memfit.observe.machine import DeviceReader
+from memfit.observe.profiler import ProfiledStep
+from memfit.observe.recording import Recording
+from memfit.observe.retraces import RetraceWatch
+from memfit.observe.timeline import make_timeline, names_of
+
+# As `memfit.measure` does.
+_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a pass observes with."""
+
+    recording: Recording
+    device: DeviceReader
+    retraces: RetraceWatch
+    profiled: "ProfiledSteps"
+
+
+@dataclass(frozen=True)
+class ProfiledSteps:
+    """Which steps to profile, in each phase."""
+
+    after_warm_up: int = 0
+    """So many executions of the step function, once three have passed: until then it is traced and tuned."""
+    numbers: frozenset[int] = frozenset()
+    """These steps, counted from 1."""
+
+    def wants(self, first: int, count: int) -> bool:
+        """Whether to profile an execution of `count` steps from the step `first` on."""
+        warm = _WARM_UP * count
+        if warm < first <= warm + self.after_warm_up * count:
+            return True
+        return bool(self.numbers) and not self.numbers.isdisjoint(range(first, first + count))
+
+
+@dataclass(frozen=True)
+class _Executed:
+    """One execution of the step function."""
+
+    steps: int
+    seconds: float
+    when: float
+    in_use: int | None
+    peak: int | None
+
+
+class Pass:
+    """Observes the steps of a pass, and writes them.
+
+    After each step Keras waits for its logs before it calls the callbacks, so the times are those of the device. It
+    does not for predictions: there they are right for the whole pass, at whose end the device is waited for.
+
+    Args:
+        watch: What to observe with.
+        model: The model.
+        phase: What is done.
+        batches: How many batches there will be, where it is known.
+    """
+
+    def __init__(self, watch: Watch, model: Any, phase: Phase, batches: int | None) -> None:
+        self._watch = watch
+        self._model = model
+        self._phase = phase
+        self._batches = batches
+        self._per_execution = max(1, int(getattr(model, "steps_per_execution", 1) or 1))
+        # To Keras every execution is full. How many steps the last one had, nobody says where nobody knows how many
+        # batches there are: it is held back until the optimizer's count tells.
+        self._uncertain = self._per_execution > 1 and batches is None
+        self._updates_before = self._updates()
+        self._held: _Executed | None = None
+        self._begun_with = 0
+        self._first_running = 1
+        self._profiler: ProfiledStep | None = None
+        self._not_ours = 0.0
+        """The seconds the profiler took."""
+        self._lasted = 0.0
+        """The seconds up to the last step."""
+        self._steps = 0
+        self._peak: int | None = None
+        self._started = self._step_began = time.perf_counter()
+        watch.retraces.look(model, phase)
+
+    def step_begins(self, batch: int) -> None:
+        """An execution of the step function begins with this batch, counted from 0."""
+        self._begun_with = batch
+        self._first_running = self._watch.recording.steps(self._phase) + 1 + (self._held.steps if self._held else 0)
+        if self._watch.profiled.wants(self._first_running, self._per_execution):
+            self._start_profiler()
+        self._watch.device.start()
+        self._step_began = time.perf_counter()
+
+    def step_ended(self, batch: int) -> None:
+        """It has ended with this batch."""
+        now = time.perf_counter()
+        last = batch if self._batches is None else min(batch, self._batches - 1)
+        executed = _Executed(last - self._begun_with + 1, now - self._step_began, now, *self._watch.device.read())
+        self._lasted = now - self._started - self._not_ours
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            self._write_timeline(profiler, executed.seconds)
+        if self._uncertain:
+            self._write_held(None)
+            self._held = executed
+        else:
+            self._write(executed)
+        self._look_for_retraces()
+
+    def finish(self, logs: Any) -> None:
+        """The pass is over."""
+        if self._phase == "predict":
+            # Keras waits for the results a moment later.
+            self._watch.device.wait()
+            self._lasted = time.perf_counter() - self._started - self._not_ours
+        updates = self._updates()
+        if updates is not None and self._updates_before is not None:
+            self._write_held(updates - self._updates_before - self._steps)
+        else:
+            self._write_held(None)
+        self.abandon()
+        self._watch.recording.epoch_done(self._phase, self._steps, self._lasted, self._peak, logs)
+
+    def abandon(self) -> None:
+        """Stop the profiler where it still runs: after a step that failed, or that found no data left."""
+        if self._profiler is not None:
+            self._profiler.stop(self._watch.device.name)
+            self._profiler = None
+
+    def _write(self, executed: _Executed) -> None:
+        if executed.steps < 1:
+            return
+        self._watch.recording.step(
+            self._phase, executed.steps, executed.seconds, executed.in_use, executed.peak, when=executed.when
+        )
+        self._steps += executed.steps
+        if executed.peak is not None:
+            self._peak = executed.peak if self._peak is None else max(self._peak, executed.peak)
+
+    def _write_held(self, steps: int | None) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._write(held if steps is None else replace(held, steps=steps))
+
+    def _look_for_retraces(self) -> None:
+        noticed = self._watch.retraces.look(self._model, self._phase)
+        if noticed is not None:
+            recording, step = self._watch.recording, self._first_running
+            recording.write(
+                Retrace(recording.now(), self._phase, step, noticed.function, noticed.reason, noticed.count)
+            )
+
+    def _updates(self) -> int | None:
+        """How often the optimizer was applied: asked only where nothing else says how many steps were executed."""
+        if self._phase != "train" or not self._uncertain:
+            return None
+        iterations = getattr(getattr(self._model, "optimizer", None), "iterations", None)
+        return None if iterations is None else int(iterations)
+
+    def _start_profiler(self) -> None:
+        began = time.perf_counter()
+        self._watch.device.wait()
+        self._profiler = ProfiledStep()
+        self._not_ours += time.perf_counter() - began
+
+    def _write_timeline(self, profiler: ProfiledStep, seconds: float) -> None:
+        """Read and reduce the profile; the time that takes is nobody's."""
+        began = time.perf_counter()
+        recording = self._watch.recording
+        profile = profiler.stop(self._watch.device.name)
+        if profile is not None:
+            names = names_of(self._model, self._phase)
+            line = make_timeline(
+                profile,
+                names,
+                at=recording.now(),
+                phase=self._phase,
+                step=self._first_running,
+                seconds=round(seconds, 6),
+            )
+            if line is not None:
+                recording.write(line)
+        self._not_ours += time.perf_counter() - began

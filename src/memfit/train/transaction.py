@@ -1,0 +1,78 @@
+"""A step in two functions: the first computes everything and changes nothing, the second writes what came out.
+
+The first one takes the memory. When it runs out, the model is as it was, and the same batch can be tried again; under
+XLA, where running out inside a function that updates variables ends the process (their buffers were given away), too.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from memfit.framework import keras, tensorflow
+
+Step = Callable[[Any], Any]
+
+
+class Transaction:
+    """A train or test step of a model, traced where it stands: with what is applied to the model at its first call.
+
+    Args:
+        model: A built, compiled Keras model.
+        step: Its `train_step` or `test_step`.
+    """
+
+    def __init__(self, model: Any, step: Step) -> None:
+        self._model, self._step = model, step
+        self._trainable = model.trainable_variables
+        self._written: list[Any] = []
+        if model.run_eagerly:
+            self._compute, self._write = self._computed, self._write_back
+            return
+        compiled = {"reduce_retracing": True, "jit_compile": model.jit_compile, "autograph": False}
+        self._compute = tensorflow().function(self._computed, **compiled)
+        self._write = tensorflow().function(self._write_back, **compiled)
+
+    def __call__(self, data: Any) -> Any:
+        """Run the step on a batch; what Keras's step returns."""
+        logs, gradients, values = self._compute(data)
+        self._write(gradients, values)
+        return logs
+
+    def _computed(self, data: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """The step's logs, gradients and new values of all other variables, none of them written."""
+        tf, model = tensorflow(), self._model
+        others = [*model.non_trainable_variables, *model.metrics_variables]
+        state = [(each, tf.convert_to_tensor(each.value)) for each in others]
+        gradients: list[Any] = []
+        with keras().StatelessScope(state, collect_losses=True) as scope, _held_back(model.optimizer, gradients):
+            # Keras takes what it regularises from the scope alone, and gradients want the variable itself.
+            scope.state_mapping |= {id(each): each._value for each in self._trainable}
+            logs = self._step(data)
+            after = [scope.get_current_value(each) for each in others]
+        changed = [
+            (variable, value)
+            for variable, (_, before), value in zip(others, state, after, strict=True)
+            if value is not before
+        ]
+        self._written = [variable for variable, _ in changed]
+        return logs, gradients, {str(at): value for at, (_, value) in enumerate(changed)}
+
+    def _write_back(self, gradients: Any, values: dict[str, Any]) -> None:
+        for at, variable in enumerate(self._written):
+            variable.assign(values[str(at)])
+        if gradients:
+            self._model.optimizer.apply_gradients(zip(gradients, self._trainable, strict=True))
+
+
+class _held_back:  # noqa: N801 (reads as a verb)
+    """Keep an optimizer from using gradients; collect them instead."""
+
+    def __init__(self, optimizer: Any, gradients: list[Any]) -> None:
+        self._optimizer, self._gradients = optimizer, gradients
+
+    def __enter__(self) -> None:
+        if self._optimizer is not None:
+            self._optimizer.apply_gradients = lambda pairs, **_: self._gradients.extend(each for each, _ in pairs)
+
+    def __exit__(self, *_: object) -> None:
+        if self._optimizer is not None:
+            del self._optimizer.apply_gradients
