@@ -21,6 +21,7 @@ from models import built
 
 import memfit
 from memfit.hardware.host import host_memory
+from memfit.train.fit import recovering
 from memfit.units import MIB
 
 _WARM_UP = 3
@@ -37,6 +38,8 @@ class Run:
     jit: bool
     plan: Mapping[str, Any] | None = None
     """A plan's JSON values; `None` is plain Keras."""
+    recovers: bool = False
+    """Whether it trains as in `memfit.fit`, which survives running out of memory."""
     peer: str | None = None
     """Something else to train in: `module:context manager`."""
     batches: int = 1
@@ -148,7 +151,10 @@ def _trained_in(run: Run, model: Any) -> AbstractContextManager[Any]:
 
         entered: AbstractContextManager[Any] = resolve_name(run.peer)(model)
         return entered
-    return nullcontext() if run.plan is None else memfit.applied(model, memfit.Plan.from_dict(dict(run.plan)))
+    if run.plan is None:
+        return nullcontext()
+    plan = memfit.Plan.from_dict(dict(run.plan))
+    return recovering(model, plan, "exact") if run.recovers else memfit.applied(model, plan)
 
 
 def in_mebibytes(size: int | None) -> str:

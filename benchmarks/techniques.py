@@ -35,6 +35,7 @@ _SLICES = 8  # a micro-batch is an eighth of the batch
 # Name of a variant to the plan it applies; what begins with "peer" is somebody else's, "plain" nobody's.
 _PLANS: dict[str, dict[str, Any]] = {
     "empty plan": {},
+    "recover": {},
     "workspace 1 GiB": {"workspace": "1GiB"},
     "micro_batch": {"micro_batch": _SLICES},
     "remat 4": {"remat": 4},
@@ -93,7 +94,8 @@ def run_of(case: Case) -> Run:
         row = {**row, "accum": _SLICES, "batch": row["batch"] // _SLICES}
         return Run(case.name, row, _REGIMES[case.regime], batches=_SLICES)
     peer = "peers:recompute_grad" if case.variant == "peer: recompute_grad" else None
-    return Run(case.name, row, _REGIMES[case.regime], plan=None if plan is None else plan.to_dict(), peer=peer)
+    given = None if plan is None else plan.to_dict()
+    return Run(case.name, row, _REGIMES[case.regime], plan=given, recovers=case.variant == "recover", peer=peer)
 
 
 def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:

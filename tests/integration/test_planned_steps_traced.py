@@ -233,6 +233,15 @@ def test_what_a_slice_does_to_the_state_is_traced():
     assert any(name.endswith("moving_mean") for name in written)
 
 
+def test_a_slice_has_the_rows_it_was_given_however_many():
+    model = keras.Sequential([keras.Input((16,)), *[layers.Dense(64, activation="relu") for _ in range(4)]])
+    model.compile("sgd", "mse", jit_compile=False)
+    plain = memfit.estimate(model, 100_000, gpu="cpu", jit=False).steady_peak.value
+    with memfit.applied(model, memfit.Plan(micro_batch=1000)):
+        sliced = memfit.estimate(model, 100_000, gpu="cpu", jit=False).steady_peak.value
+    assert sliced < plain / 3
+
+
 def program(step):
     return lifetimes(step, 16, workspace=lambda *_: 0)
 

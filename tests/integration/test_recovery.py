@@ -46,13 +46,14 @@ class Elsewhere(keras.callbacks.Callback):
     kept, told = None, []
     def on_train_batch_begin(self, batch, logs=None):
         if given["ballast"] and batch == 2 and self.kept is None:
-            Elsewhere.kept = tf.zeros((given["ballast"], 2**18))
+            Elsewhere.kept = [tf.random.normal((2**18,)) for _ in range(given["ballast"])]
     def on_recovery(self, event):
         self.told.append([event.phase, event.step, sorted(event.techniques)])
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    history = memfit.fit(model, train, validation_data=validation, epochs=2, verbose=0, callbacks=[Elsewhere()])
+    settings = {"epochs": 2, "verbose": 0, "callbacks": [Elsewhere()], "recover": True}
+    history = memfit.fit(model, train, validation_data=validation, **settings)
 state = [*model.variables, *model.optimizer.variables]
 np.savez(sys.argv[2], *[np.array(each) for each in state])
 print(json.dumps({
@@ -109,8 +110,9 @@ def test_the_first_step_does_not_fit(folder, plain):
     assert told[0] == ["train", 1, ["micro_batch"]]
 
 
+@pytest.mark.slow
 def test_somebody_else_takes_memory_in_the_middle_of_an_epoch(folder, plain):
-    told = assert_as_if_nothing_had_happened(train(folder, "middle", limit="180MiB", ballast=110), plain)
+    told = assert_as_if_nothing_had_happened(train(folder, "middle", limit="100MiB", ballast=65), plain)
     assert told[0] == ["train", 3, ["micro_batch"]]
 
 
@@ -118,7 +120,7 @@ def test_somebody_else_takes_memory_in_the_middle_of_an_epoch(folder, plain):
 def test_the_last_batch_is_the_largest(folder):
     sizes = [500, 500, 500, 6000]
     plain = train(folder, "last-plain", sizes=sizes)
-    told = assert_as_if_nothing_had_happened(train(folder, "last", sizes=sizes, limit="60MiB"), plain)
+    told = assert_as_if_nothing_had_happened(train(folder, "last", sizes=sizes, limit="100MiB"), plain)
     assert told == [["train", 4, ["micro_batch"]]]
 
 

@@ -156,6 +156,11 @@ def test_compiled_with_xla(build, plan):
     assert_same(trained(build, plan, jit=True), trained(build, None, jit=True))
 
 
+def test_a_last_batch_smaller_than_a_slice_compiled_with_xla():
+    assert SAMPLES % BATCH < 7
+    assert_same(trained(mlp, memfit.Plan(micro_batch=7), jit=True), trained(mlp, None, jit=True))
+
+
 @pytest.mark.parametrize("source", ["dataset", "generator"])
 def test_other_sources_of_data(source):
     assert_same(trained(mlp, BOTH, source=source), trained(mlp, None, source=source))

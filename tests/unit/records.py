@@ -257,6 +257,6 @@ def _findings(layers: list[str]) -> list[Line]:
             "title": "620 MiB are free, but the largest piece is 210 MiB",
             "evidence": "At the end of epoch 4 a tensor of 512 MiB would not have fit into 620 MiB of free memory.",
             "cause": "Batches of different sizes leave holes that no tensor fits into.",
-            "fix": "TF_GPU_ALLOCATOR=cuda_malloc_async memfit run train.py",
+            "fix": "TF_GPU_ALLOCATOR=cuda_malloc_async python train.py",
         },
     ]  # fmt: skip

@@ -1,10 +1,8 @@
 """`memfit.explain_oom`: an out-of-memory error in twenty lines instead of two hundred."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from memfit.errors import InputError, MemfitError
@@ -95,7 +93,7 @@ def explain_oom(
     )
     found = _with_layer(found, request, shown)
     found = _with_memory(found, request, budget)
-    found = replace(found, command=_command(found, request))
+    found = replace(found, command=_command(found))
     return found if host or model is None or batch_size is None else _with_plan(found, model, numerics, data)
 
 
@@ -163,14 +161,11 @@ def _with_plan(found: OomExplanation, model: Any, numerics: Grade, data: Any) ->
         return replace(found, why_no_plan=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
-def _command(found: OomExplanation, request: Request) -> str | None:
+def _command(found: OomExplanation) -> str | None:
     if found.host:
         return None
-    script = next((Path(file).name for file in request.files if file.endswith(".py")), None)
-    if script is None:
-        script = Path(sys.argv[0]).name if sys.argv and sys.argv[0].endswith(".py") else "train.py"
-    limit = found.limit_bytes
-    return f"memfit run --budget {'8GiB' if limit is None else budget_words(limit)} {script}"
+    limit = "8GiB" if found.limit_bytes is None else budget_words(found.limit_bytes)
+    return f'memfit.plan(model, batch_size, budget="{limit}")'
 
 
 def _place(place: tuple[str, int] | str | None) -> str | None:

@@ -91,14 +91,14 @@ def nothing_words(view: Mapping[str, Any]) -> dict[str, str]:
     limit = format_size(view["verdict"]["limit_bytes"]).replace(" ", "") if view["verdict"]["limit_bytes"] else "8GiB"
     return {
         "statistics": "The device gave no memory statistics. On a CPU, a limit makes TensorFlow count: "
-        "memfit run --limit 4GiB train.py",
+        'memfit.devices.configure(limit="4GiB")',
         "timeline": "No step of this run was profiled: it was too short, or profiling was off. "
         "memfit.Recorder(profile_steps=1) profiles one after the first three.",
         "peak": "Unknown: no step was profiled and nothing was predicted of the model.",
-        "estimate": "Nothing was predicted of this run. To compare, run it under a budget: "
-        f"memfit run --budget {limit} train.py",
+        "estimate": "Nothing was predicted of this run. To compare, give the recorder a prediction: "
+        "memfit.Recorder(estimate=memfit.estimate(model, batch_size))",
         "plan": "No plan: the training ran as it was written. The fastest change that fits is found by: "
-        f"memfit run --budget {limit} train.py",
+        f'memfit.plan(model, batch_size, budget="{limit}")',
     }
 
 

@@ -9,26 +9,34 @@ from memfit.framework import tensorflow
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
 from memfit.techniques.technique import Grade
-from memfit.train.recovery import Recovered, Recovering, can_recover, warn
+from memfit.train.recovery import Recovered, Recovering, refuse_unrecoverable, warn
 
 _KERAS_DEFAULT_BATCH = 32
 _CALLBACKS = 4  # their place behind x: y, batch_size, epochs, verbose, callbacks
 
 
 def fit(
-    model: Any, x: Any = None, *args: Any, plan: Plan | None = None, numerics: Grade = "exact", **kwargs: Any
+    model: Any,
+    x: Any = None,
+    *args: Any,
+    plan: Plan | None = None,
+    recover: bool = False,
+    numerics: Grade = "exact",
+    **kwargs: Any,
 ) -> Any:
     """Train a model with a plan; everything else is as in `model.fit`.
 
-    When memory runs out all the same, the batch is done again in a smaller way and training goes on: nothing is lost
+    With `recover`, when memory runs out the batch is done again in a smaller way and training goes on: nothing is lost
     or doubled, and a `RecoveryWarning` says what was changed. Callbacks with an `on_recovery(event)` are told, too.
+    A step takes longer for that, because nothing is written before everything is computed.
 
     Args:
         model: A built, compiled Keras model.
         x: The training data, as `model.fit` takes it.
         *args: As for `model.fit`.
         plan: What to change; `None` changes nothing.
-        numerics: How exact a smaller way may be when memory runs out.
+        recover: Whether to survive running out of memory.
+        numerics: How exact a smaller way may be then.
         **kwargs: As for `model.fit`.
 
     Returns:
@@ -50,12 +58,17 @@ def fit(
             f"micro_batch={plan.micro_batch} is larger than the batch of {batch} samples: nothing would be sliced. "
             "Use at most half the batch, or plan without micro_batch."
         )
-    with recovering(model, plan, numerics, _callbacks(args, kwargs)):
+    way = recovering(model, plan, numerics, _callbacks(args, kwargs)) if recover else applied(model, plan)
+    with way:
         return model.fit(x, *args, **kwargs)
 
 
 def recovering(model: Any, plan: Plan, numerics: Grade, callbacks: Sequence[Any] = ()) -> AbstractContextManager[Any]:
-    """A plan applied so that training survives running out of memory, where the model allows it."""
+    """A plan applied so that training survives running out of memory.
+
+    Raises:
+        InputError: If the model's steps cannot be tried again.
+    """
 
     def notify(event: Recovered) -> None:
         warn(event)
@@ -63,9 +76,8 @@ def recovering(model: Any, plan: Plan, numerics: Grade, callbacks: Sequence[Any]
             if hasattr(callback, "on_recovery"):
                 callback.on_recovery(event)
 
-    if can_recover(model):
-        return Recovering(model, plan, numerics=numerics, notify=notify)
-    return applied(model, plan)
+    refuse_unrecoverable(model)
+    return Recovering(model, plan, numerics=numerics, notify=notify)
 
 
 def _callbacks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

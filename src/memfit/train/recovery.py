@@ -10,12 +10,12 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Literal
 
-from memfit.errors import RecoveryWarning
+from memfit.errors import InputError, RecoveryWarning
 from memfit.framework import tensorflow
 from memfit.hardware.out_of_memory import out_of_memory
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
-from memfit.techniques.instance import has_own_step
+from memfit.techniques.instance import has_own_step, refuse_own_train_step
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.technique import Grade
 from memfit.train.smaller import smaller_plans
@@ -54,9 +54,11 @@ def warn(event: Recovered) -> None:
     warnings.warn(RecoveryWarning(str(event)), stacklevel=2)
 
 
-def can_recover(model: Any) -> bool:
-    """Whether a model's steps can be tried again: they are Keras's own, on one device."""
-    return not has_own_step(model, "train_step") and model.distribute_strategy.num_replicas_in_sync == 1
+def refuse_unrecoverable(model: Any) -> None:
+    """Refuse a model whose steps cannot be tried again: they are not Keras's own, or not on one device."""
+    refuse_own_train_step(model, "recover=True")
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise InputError("recover=True does not work under a distribution strategy with several replicas yet.")
 
 
 class Recovering:

@@ -24,15 +24,15 @@ class Transaction:
         self._model, self._step = model, step
         self._trainable = model.trainable_variables
         self._written: list[Any] = []
-        if model.run_eagerly:
-            self._compute, self._write = self._computed, self._write_back
-            return
-        compiled = {"reduce_retracing": True, "jit_compile": model.jit_compile, "autograph": False}
-        self._compute = tensorflow().function(self._computed, **compiled)
-        self._write = tensorflow().function(self._write_back, **compiled)
+        self._compute, self._write = self._computed, self._write_back
+        if not model.run_eagerly:
+            compiled = {"reduce_retracing": True, "jit_compile": model.jit_compile, "autograph": False}
+            function = tensorflow().function
+            self._compute, self._write = (function(each, **compiled) for each in (self._computed, self._write_back))
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch; what Keras's step returns."""
+        # Two calls: in one function, variables were found empty after the first part had failed in graph mode.
         logs, gradients, values = self._compute(data)
         self._write(gradients, values)
         return logs

@@ -93,7 +93,7 @@ def test_a_graph_mode_error_in_words():
     assert "net_1/norm_1/moments/SquaredDifference, layer norm, forward pass" in shown
     assert "/home/me/train.py:18 (the line that was running)" in shown
     assert "7 GiB now, after the error, 7.99 GiB at the most; limit 8 GiB" in shown
-    assert "memfit run --budget 8GiB train.py" in shown
+    assert 'memfit.plan(model, batch_size, budget="8GiB")' in shown
 
 
 def test_a_backward_operation_is_said_to_be_one():

@@ -135,8 +135,8 @@ def test_sections_without_content_say_what_to_do(page_of):
     said = " ".join(Page(page_of([run_line(), {"kind": "end", "at": 1.0, "outcome": "finished"}])).texts)
     for words in (
         "Nothing was found that is worth changing.", "No step was recorded", "No step of this run was profiled",
-        "Unknown: no step was profiled", "Nothing was predicted of this run", "memfit run --budget 8GiB train.py",
-        "No epoch was over", "no step was traced a second time",
+        "Unknown: no step was profiled", "Nothing was predicted of this run",
+        'memfit.plan(model, batch_size, budget="8GiB")', "No epoch was over", "no step was traced a second time",
     ):  # fmt: skip
         assert words in said
 

@@ -67,7 +67,7 @@ def test_the_run_is_drawn_as_blocks(view_of):
 def test_nothing_to_show_is_said(view_of):
     text = one_line(text_of(render_run(view_of(BARE))))
     assert text.startswith("peak unknown: Finished. What it took is unknown")
-    assert "memfit run --budget 8GiB train.py" in text
+    assert 'memfit.plan(model, batch_size, budget="8GiB")' in text
 
 
 def test_two_runs_stand_side_by_side(view_of):
