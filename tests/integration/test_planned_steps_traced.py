@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import memfit
 from memfit.estimation.graph import GraphModel
 from memfit.estimation.lifetimes import lifetimes
 from memfit.hardware.catalog import find_gpu
