@@ -1,5 +1,9 @@
 """Train a small network under a limit, survive running out of memory, and keep a record of it for `memfit report`."""
 
+import os
+
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # on a CPU, oneDNN's kernels may crash where others report the error
+
 import memfit
 
 memfit.devices.configure(limit="36MiB")  # without a GPU it is the CPU's memory; TensorFlow is imported after it

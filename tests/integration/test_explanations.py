@@ -196,6 +196,7 @@ def found_in(run_child, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cause", PLANTED)
 def test_a_planted_cause_is_found_by_its_name(found_in, cause):
     found = found_in(PLANTED[cause])

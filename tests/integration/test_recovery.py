@@ -105,6 +105,7 @@ def plain(folder):
     return train(folder, "plain")
 
 
+@pytest.mark.slow
 def test_the_first_step_does_not_fit(folder, plain):
     told = assert_as_if_nothing_had_happened(train(folder, "first", limit="40MiB"), plain)
     assert told[0] == ["train", 1, ["micro_batch"]]

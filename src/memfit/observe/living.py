@@ -68,8 +68,7 @@ def has_numbers(tensor: Any) -> bool:
 def tensors_in(container: Any) -> list[Any]:
     """The tensors a container holds, alone or in tuples, lists and dictionaries."""
     eager = import_module("tensorflow.python.framework.ops").EagerTensor
-    members = list(container.values()) if isinstance(container, Mapping) else list(container)
-    return [each for member in members for each in _leaves(member, eager) if has_numbers(each)]
+    return [each for member in _members(container) for each in _leaves(member, eager) if has_numbers(each)]
 
 
 def owner_of(thing: Any, ignored: tuple[Any, ...] = ()) -> str | None:
@@ -170,10 +169,16 @@ def _may_hold(container: Any, eager: type) -> bool:
     try:
         if len(container) < LEAST_MEMBERS:
             return False
-        ends = [next(iter(container.values()))] if isinstance(container, Mapping) else [container[0], container[-1]]
-    except (RuntimeError, IndexError, TypeError, StopIteration, KeyError):
+        members = _members(container)
+        ends = [members[0], members[-1]]
+    except (RuntimeError, IndexError, TypeError):
         return False  # another thread is at it, or it only looks like a list
     return any(next(_leaves(end, eager), None) is not None for end in ends)
+
+
+def _members(container: Any) -> list[Any]:
+    """What is in a container; a list that C code is about to fill has places with nothing in them, not even `None`."""
+    return list(container.values()) if isinstance(container, Mapping) else gc.get_referents(container)
 
 
 def _leaves(value: Any, eager: type, depth: int = 2) -> Iterator[Any]:

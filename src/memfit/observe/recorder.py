@@ -13,6 +13,7 @@ from memfit.observe import feed
 from memfit.observe.events import Event, Model, Outcome, OutOfMemory, Phase, Recovery
 from memfit.observe.live import live_findings
 from memfit.observe.machine import DeviceReader, describe_run
+from memfit.observe.oom_message import guessed_layer, read_message
 from memfit.observe.passes import Pass, ProfiledSteps, Watch
 from memfit.observe.recording import Recording
 from memfit.observe.retraces import RetraceWatch
@@ -133,8 +134,11 @@ class Recorder:
         """Memory ran out, and `memfit.fit` went on in a smaller way."""
         recording = self._begun().recording
         where = {"at": recording.now(), "phase": event.phase, "epoch": recording.epoch, "step": event.step}
-        recording.write(OutOfMemory(**where, message=event.message))
-        recording.write(Recovery(**where, what=str(event), techniques=event.techniques, seconds=event.seconds))
+        asked = read_message([event.error])
+        op = asked.op or asked.op_type
+        layer = asked.layer or guessed_layer(op or "")
+        recording.write(OutOfMemory(**where, message=event.message, op=op, layer=layer, asked_bytes=asked.bytes))
+        recording.write(Recovery(**where, what=event.what, techniques=event.techniques, seconds=event.seconds))
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """An evaluation begins, in a fit or on its own."""

@@ -32,17 +32,24 @@ class Recovered:
     step: int
     """Which step of this fit and phase it was, from 1."""
     message: str
-    """What TensorFlow said."""
+    """What TensorFlow said, in a sentence."""
+    error: str
+    """All it said."""
     techniques: dict[str, Any]
     """What runs from now on."""
     seconds: float
     """What it cost: from the failed step's start until the batch was through."""
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """What was changed."""
         how = ", ".join(f"{name}={value!r}" for name, value in self.techniques.items())
+        return f"the same batch was done again, and the rest will be, with {how}"
+
+    def __str__(self) -> str:
         return (
-            f"out of memory in {self.phase} step {self.step}: the same batch was done again, and the rest will be, "
-            f"with {how} ({self.seconds:.1f} s). TensorFlow said: {self.message}"
+            f"out of memory in {self.phase} step {self.step}: {self.what} ({self.seconds:.1f} s). "
+            f"TensorFlow said: {self.message}"
         )
 
 
@@ -118,7 +125,8 @@ class Recovering:
         return logs
 
     def _tried(self, phase: Phase, data: Any) -> Any:
-        began, said = time.perf_counter(), None
+        began = time.perf_counter()
+        said: tuple[str, str] | None = None
         while True:
             try:
                 logs = self._function(phase)(data)
@@ -126,12 +134,12 @@ class Recovering:
                 message = out_of_memory(error)
                 if message is None or not self._make_smaller(phase, _samples(data)):
                     raise
-                said = said or message
+                said = said or (message, str(error))
                 _clear_away()
                 continue
             if said is not None:
                 seconds = time.perf_counter() - began
-                self._notify(Recovered(phase, self._steps[phase], said, self._techniques(phase), seconds))
+                self._notify(Recovered(phase, self._steps[phase], *said, self._techniques(phase), seconds))
             return logs
 
     def _function(self, phase: Phase) -> Callable[[Any], Any]:
