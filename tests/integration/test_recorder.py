@@ -165,6 +165,7 @@ def test_steps_per_execution_are_counted_as_steps(record, data):
     assert [line.steps for line in phase(recorded.epochs, "train")] == [9, 9]
 
 
+@pytest.mark.slow
 def test_a_generator_that_ends_leaves_no_step_that_did_not_run(record):
     recorded, _ = record(
         """
@@ -194,6 +195,7 @@ def test_the_result_is_the_same(record):
     assert same, "recording changed what was trained"
 
 
+@pytest.mark.slow
 def test_it_is_a_callback_that_keeps_no_model_alive(record):
     recorded, (is_callback, is_recorder, alive) = record(
         """
@@ -232,6 +234,7 @@ def test_a_step_that_fails_is_an_end_that_says_so(record):
     assert (recorded.end.outcome, recorded.end.error) == ("failed", "ValueError: mine")
 
 
+@pytest.mark.slow
 def test_unusual_models_and_other_callbacks(run_child, tmp_path):
     counts = run_child(
         f"""
