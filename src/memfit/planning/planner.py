@@ -326,7 +326,9 @@ class Planner:
             planned = self._estimate()
             peak = _ample(planned).value
             budgets = [self._budget_for(int(peak * factor)) for factor in _ABOVE_THE_PEAK]
-            return next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
+            least = next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
+            # A little more may have holes in other places.
+            return math.ceil(least / _TIGHTER)
 
     def _measured(self, made: Plan, limit: int) -> int | None:
         """The peak of a run under the limit; `None` if it does not come through."""
