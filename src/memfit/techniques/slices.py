@@ -60,7 +60,7 @@ class Slices:
         zeros = {key: tf.nest.map_structure(_zeros, made[key]) for key in ("sum", "latest")}
         kept = tf.nest.flatten(made["rows"])
 
-        def whole_slices() -> tuple[Any, ...]:
+        def in_slices() -> dict[str, Any]:
             arrays = [tf.TensorArray(x.dtype, size=turns, element_shape=[self.size, *x.shape[1:]]) for x in kept]
             done, total, latest, arrays = tf.while_loop(
                 lambda index, *_: index < turns,
@@ -68,20 +68,18 @@ class Slices:
                 (tf.constant(0), zeros["sum"], zeros["latest"], arrays),
                 parallel_iterations=1,
             )
-            return done, total, latest, [_joined(array.stack()) for array in arrays]
+            return self._with_remainder(one, made, total, latest, [_joined(array.stack()) for array in arrays], done)
 
-        def no_whole_slice() -> tuple[Any, ...]:
-            nothing = [tf.zeros([0, *each.shape[1:]], each.dtype) for each in kept]
-            return tf.constant(0), zeros["sum"], zeros["latest"], nothing
+        def at_once() -> dict[str, Any]:
+            return one(tf.constant(0), self.count)
 
         if self.known_count is not None:
-            done, total, latest, rows = whole_slices() if self.known_count >= self.size else no_whole_slice()
-        elif self.jit:
-            # XLA knows the batch size, and would compile a loop over slices larger than the batch, too.
-            done, total, latest, rows = tf.switch_case(tf.cast(turns > 0, tf.int32), [no_whole_slice, whole_slices])
-        else:
-            done, total, latest, rows = whole_slices()
-        return self._with_remainder(one, made, total, latest, rows, done)
+            return in_slices() if self.known_count >= self.size else at_once()
+        if not self.jit:
+            return in_slices()
+        # XLA knows the batch size, and would compile a loop over slices larger than the batch, too.
+        found: dict[str, Any] = tf.switch_case(tf.cast(turns > 0, tf.int32), [at_once, in_slices])
+        return found
 
     def _with_remainder(
         self, one: Any, made: Any, total: Any, latest: Any, rows: list[Any], done: Any
@@ -99,7 +97,7 @@ class Slices:
             return {
                 "sum": tf.nest.map_structure(tf.add, total, found["sum"]),
                 "latest": found["latest"],
-                "rows": [tf.concat(each, 0) for each in zip(rows, last, strict=True)] if rows else last,
+                "rows": [tf.concat(each, 0) for each in zip(rows, last, strict=True)],
             }
 
         if self.known_count is None:
