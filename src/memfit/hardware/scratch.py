@@ -2,8 +2,8 @@
 
 XLA heeds no cap. It times every kernel that cuDNN offers, and for a U-Net of 256 pixels at batch 8 those with Fourier
 transforms want up to 18 GB; one that does not fit waits ten seconds for memory before it fails (bfc_allocator.cc,
-`kMaxMillisToWait`), so that the step stands still for minutes under a limit. In three models on an H200 each took at
-least twice the time of the fastest kernel. cuDNN's frontend leaves out what a file of "errata" lists by engine number.
+`kMaxMillisToWait`), so that the step stands still for minutes under a limit. For three models on an H200 none of them
+was ever chosen. cuDNN's frontend leaves out what a file of "errata" lists by engine number.
 """
 
 import os

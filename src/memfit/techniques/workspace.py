@@ -1,7 +1,7 @@
 """A cap on the scratch memory of cuDNN's convolutions, so that choosing their kernels does not take the card.
 
 On the first step every kernel is tried. A U-Net of 256 pixels at batch 8 peaked at 6.2 GiB then on an H200, and at
-3.5 GiB with a cap of 1 GiB, as in every later step and at the same speed (benchmarks/results/scratch_h200.json).
+3.5 GiB with a cap of 1 GiB, as in every later step (benchmarks/results/techniques_h200.json).
 """
 
 from collections.abc import Iterator
