@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from models import built
@@ -46,7 +46,6 @@ class Run:
     """Batches to a step, for those who accumulate."""
     limit: int | None = None
     """The memory the device may use, in bytes; `None` lets it grow."""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_together(group: Sequence[Run], steps: int, *, timeout: float = 400) -> Iterator[dict[str, Any]]:
@@ -54,7 +53,6 @@ def run_together(group: Sequence[Run], steps: int, *, timeout: float = 400) -> I
     children = [
         subprocess.Popen(
             [sys.executable, __file__, json.dumps(asdict(run)), str(steps)],
-            env={**os.environ, **run.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -86,3 +86,11 @@ def _three_digits(value: float) -> str:
     decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def size_literal(size: int) -> str:
+    """A size as it is written for `parse_size`, in whole units: "4GiB", "1500MiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB")):
+        if size >> power and not size % (1 << power):
+            return f"{size >> power}{unit}"
+    return f"{size >> 20}MiB" if size >> 20 else str(size)

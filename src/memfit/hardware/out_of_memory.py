@@ -20,7 +20,7 @@ _LONGEST = 500
 
 def out_of_memory(error: BaseException | None) -> str | None:
     """The allocator's sentence, if an error or one of its causes is out-of-memory; else `None`."""
-    for each in _with_causes(error):
+    for each in with_causes(error):
         lines = [line.strip() for line in str(each).splitlines() if line.strip()]
         if telling := [line for line in lines if _WORDS.search(line)]:
             return one_sentence(_DECORATION.sub("", telling[0]))
@@ -35,7 +35,10 @@ def one_sentence(text: str) -> str:
     return text[:_LONGEST].rstrip(". ") + "."
 
 
-def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+def with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it came from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__

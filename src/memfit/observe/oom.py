@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 from memfit.errors import InputError, MemfitError
 from memfit.hardware import devices
 from memfit.hardware.host import host_memory
-from memfit.hardware.out_of_memory import out_of_memory
+from memfit.hardware.out_of_memory import out_of_memory, with_causes
 from memfit.observe.oom_explanation import OomExplanation
 from memfit.observe.oom_message import Request, read_message
-from memfit.observe.oom_source import find_layer, frames_of, layer_line, model_in_frames, with_causes
-from memfit.observe.oom_words import budget_words
+from memfit.observe.oom_source import find_layer, frames_of, layer_line, model_in_frames
 from memfit.observe.recording import resident_bytes
 from memfit.planning.planner import Planner
 from memfit.techniques.technique import Grade
 from memfit.trace.reader import part_of
 from memfit.trace.step import Part
-from memfit.units import Size, parse_size
+from memfit.units import Size, parse_size, size_literal
 
 __all__ = ["OomExplanation", "explain_oom"]
 
@@ -164,7 +163,7 @@ def _with_plan(found: OomExplanation, model: Any, numerics: Grade, data: Any) ->
 def _command(found: OomExplanation) -> str | None:
     if found.host:
         return None
-    limit = "8GiB" if found.limit_bytes is None else budget_words(found.limit_bytes)
+    limit = "8GiB" if found.limit_bytes is None else size_literal(found.limit_bytes)
     return f'memfit.plan(model, batch_size, budget="{limit}")'
 
 

@@ -106,6 +106,6 @@ class OomExplanation:
         )
 
     def __str__(self) -> str:
-        from memfit.observe.oom_words import explanation_text
+        from memfit.report.oom import explanation_text
 
         return explanation_text(self)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memfit.framework import keras
+from memfit.hardware.out_of_memory import with_causes
 from memfit.observe.oom_message import guessed_layer, users_frames
 from memfit.trace.reader import layer_of
 from memfit.trace.source import sources_of
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
 
 # A script, not a data file somebody put code into.
 _LONGEST_FILE = 1_000_000
-
-
-def with_causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from."""
-    seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        yield each
-        each = each.__cause__ or each.__context__
 
 
 def frames_of(error: BaseException) -> list[tuple[str, int]]:

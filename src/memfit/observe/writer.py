@@ -105,7 +105,7 @@ def _cannot_write(path: Path, error: OSError) -> InputError:
     reason = error.strerror or str(error)
     return InputError(
         f"the record {path} cannot be written: {reason}. Name a file in a folder you may write to, such as "
-        f'memfit.Recorder("/tmp/run{SUFFIX}").'
+        f'memfit.Recorder("runs/first{SUFFIX}").'
     )
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from memfit.units import format_size
+from memfit.units import format_size, size_literal
 
 NONE = "\u2013"
 """What stands in a cell that has nothing to say."""
@@ -88,7 +88,7 @@ def log_words(value: object) -> str:
 
 def nothing_words(view: Mapping[str, Any]) -> dict[str, str]:
     """What to say, and what to do, where a run has nothing to show."""
-    limit = format_size(view["verdict"]["limit_bytes"]).replace(" ", "") if view["verdict"]["limit_bytes"] else "8GiB"
+    limit = size_literal(view["verdict"]["limit_bytes"]) if view["verdict"]["limit_bytes"] else "8GiB"
     return {
         "statistics": "The device gave no memory statistics. On a CPU, a limit makes TensorFlow count: "
         'memfit.devices.configure(limit="4GiB")',

@@ -4,7 +4,8 @@ The first one takes the memory. When it runs out, the model is as it was, and th
 XLA, where running out inside a function that updates variables ends the process (their buffers were given away), too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from memfit.framework import keras, tensorflow
@@ -63,16 +64,14 @@ class Transaction:
             self._model.optimizer.apply_gradients(zip(gradients, self._trainable, strict=True))
 
 
-class _held_back:  # noqa: N801 (reads as a verb)
+@contextmanager
+def _held_back(optimizer: Any, gradients: list[Any]) -> Iterator[None]:
     """Keep an optimizer from using gradients; collect them instead."""
-
-    def __init__(self, optimizer: Any, gradients: list[Any]) -> None:
-        self._optimizer, self._gradients = optimizer, gradients
-
-    def __enter__(self) -> None:
-        if self._optimizer is not None:
-            self._optimizer.apply_gradients = lambda pairs, **_: self._gradients.extend(each for each, _ in pairs)
-
-    def __exit__(self, *_: object) -> None:
-        if self._optimizer is not None:
-            del self._optimizer.apply_gradients
+    if optimizer is None:
+        yield
+        return
+    optimizer.apply_gradients = lambda pairs, **_: gradients.extend(each for each, _ in pairs)
+    try:
+        yield
+    finally:
+        del optimizer.apply_gradients

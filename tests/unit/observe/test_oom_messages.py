@@ -11,8 +11,8 @@ from memfit.hardware import devices
 from memfit.hardware.out_of_memory import out_of_memory
 from memfit.observe.oom import explain_oom
 from memfit.observe.oom_message import guessed_layer, read_message
-from memfit.observe.oom_words import MOST_LINES, WIDTH, budget_words
-from memfit.units import GIB, MIB
+from memfit.report.oom import MOST_LINES, WIDTH
+from memfit.units import GIB, MIB, size_literal
 
 MESSAGES = Path(__file__).parent / "oom_messages"
 TRAIN = ("/home/me/train.py", 18)
@@ -210,4 +210,4 @@ def test_names_move_no_cursor():
 
 
 def test_budgets_are_written_as_they_are_read():
-    assert [budget_words(size) for size in (4 * GIB, 1500 * MIB, 3 * MIB, 100)] == ["4GiB", "1500MiB", "3MiB", "100"]
+    assert [size_literal(size) for size in (4 * GIB, 1500 * MIB, 3 * MIB, 100)] == ["4GiB", "1500MiB", "3MiB", "100"]

@@ -3,7 +3,9 @@
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from memfit.units import format_size
+from memfit.report.plan_words import RESULTS, speed_words
+from memfit.report.run_words import visible
+from memfit.units import format_size, size_literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,6 @@ _SMALL = 0.005
 def explanation_text(found: "OomExplanation") -> str:
     """The whole of it."""
     # The one look to the right: the words are the reporter's.
-    from memfit.report.run_words import visible
 
     rows = [
         *([("said", found.message, 1)] if found.asked_bytes is None else []),
@@ -135,7 +136,6 @@ def _remedy(found: "OomExplanation") -> list[tuple[str, str, int]]:
 
 
 def _plan_rows(found: "OomExplanation", plan: "Plan") -> list[tuple[str, str, int]]:
-    from memfit.report.plan_words import RESULTS, speed_words
 
     answer = plan.prediction
     budget = format_size(found.limit_bytes)
@@ -169,17 +169,9 @@ def paste_line(found: "OomExplanation", plan: "Plan") -> str:
         cpu = ', gpu="cpu"' if (found.device or "").startswith("CPU") else ""
         grade = plan.prediction.numerics if plan.prediction else "exact"
         numerics = "" if grade == "exact" else f', numerics="{grade}"'
-        made = f'memfit.plan(model, {found.batch_size}, "{budget_words(found.limit_bytes or 0)}"{numerics}{cpu})'
+        made = f'memfit.plan(model, {found.batch_size}, "{size_literal(found.limit_bytes or 0)}"{numerics}{cpu})'
     return f"memfit.fit(model, ..., batch_size={found.batch_size}, plan={made})"
 
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 2]} …"
-
-
-def budget_words(size: int) -> str:
-    """A size as it is written for `parse_size`, without losing a byte: "4GiB", "1500MiB"."""
-    for power, unit in ((30, "GiB"), (20, "MiB")):
-        if size >> power and not size % (1 << power):
-            return f"{size >> power}{unit}"
-    return f"{size >> 20}MiB" if size >> 20 else str(size)
