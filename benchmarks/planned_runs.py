@@ -11,7 +11,7 @@ model, once without a limit, for the step time, and once under the largest budge
 
 import argparse
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,11 @@ def main() -> None:
         outcomes += [{"name": run.name, **case, **found} for (run, case), found in zip(group, measured, strict=True)]
         if given.out:
             versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
-            kept = {"date": datetime.now(tz=UTC).date().isoformat(), "jit": record["jit"], "versions": versions}
+            kept = {
+                "date": datetime.now(tz=timezone.utc).date().isoformat(),
+                "jit": record["jit"],
+                "versions": versions,
+            }
             given.out.write_text(json.dumps({**kept, "cases": outcomes}, indent=1) + "\n", encoding="utf-8")
     _show(outcomes)
 

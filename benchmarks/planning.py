@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def main() -> None:
         cases += _cases(name, row, cpu() if given.small else given.gpu, jit=given.jit == "on")
     if given.out:
         record = {
-            "date": datetime.now(tz=UTC).date().isoformat(),
+            "date": datetime.now(tz=timezone.utc).date().isoformat(),
             "gpu": None if given.small else given.gpu,
             "jit": given.jit,
             "versions": {"tensorflow": tensorflow().__version__, "keras": keras().__version__},

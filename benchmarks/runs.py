@@ -39,7 +39,7 @@ class Run:
     plan: Mapping[str, Any] | None = None
     """A plan's JSON values; `None` is plain Keras."""
     recovers: bool = False
-    """Whether it trains as in `memfit.fit`, which survives running out of memory."""
+    """Whether it trains as in `memfit.fit(..., recover=True)`."""
     peer: str | None = None
     """Something else to train in: `module:context manager`."""
     batches: int = 1

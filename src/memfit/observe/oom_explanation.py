@@ -106,6 +106,7 @@ class OomExplanation:
         )
 
     def __str__(self) -> str:
+        # The one look to the right: printing is the reporter's work.
         from memfit.report.oom import explanation_text
 
         return explanation_text(self)

@@ -43,7 +43,7 @@ _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "trace
 _ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _HALF_NATIVE = (8, 0)
 _SEGMENT_COUNTS = range(2, 13)
-# Measured to cost nothing (benchmarks/results/techniques_h200.json); a quarter of it made a U-Net 20 % slower.
+# Cost less than runs differ by (benchmarks/results/techniques_h200.json); a quarter of it made a U-Net 20 % slower.
 _SCRATCH = "1GiB"
 _SMALLER_OPTIMIZERS = ("lion", "sgd")
 

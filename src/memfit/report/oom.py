@@ -23,8 +23,6 @@ _SMALL = 0.005
 
 def explanation_text(found: "OomExplanation") -> str:
     """The whole of it."""
-    # The one look to the right: the words are the reporter's.
-
     rows = [
         *([("said", found.message, 1)] if found.asked_bytes is None else []),
         ("asked", _asked(found), 2),
@@ -136,7 +134,6 @@ def _remedy(found: "OomExplanation") -> list[tuple[str, str, int]]:
 
 
 def _plan_rows(found: "OomExplanation", plan: "Plan") -> list[tuple[str, str, int]]:
-
     answer = plan.prediction
     budget = format_size(found.limit_bytes)
     if answer is None or not answer.feasible:

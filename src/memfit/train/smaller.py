@@ -23,9 +23,12 @@ def smaller_plans(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iterat
         numerics: How exact the result has to be.
     """
     recomputing = list(_more_segments(model, plan))
-    slicing = list(_smaller_slices(model, plan, batch, numerics))
-    # Slices first where they give the same result: they save more, for any layer.
-    yield from slicing or recomputing
+    exact = list(_smaller_slices(model, plan, batch, "exact"))
+    slicing = exact or list(_smaller_slices(model, plan, batch, numerics))
+    # Slices save more, for any layer; but where they give another result, recomputing comes first.
+    yield from (exact or recomputing)
+    if not exact:
+        yield from slicing
     if slicing and recomputing:
         yield replace(recomputing[-1], micro_batch=slicing[-1].micro_batch)
 
