@@ -7,10 +7,7 @@ READY := .venv/.ready
 .PHONY: demo test slow lint types format wheel xla browser pins clean
 
 demo: $(READY)
-	@$(BIN)/memfit doctor || test $$? -eq 1
-	@echo
-	@$(BIN)/memfit estimate keras.applications:MobileNetV2 --batch 64 --gpu "RTX 3060" --jit off
-	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/first_look.py 2> /dev/null
+	@examples/demo.sh
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not slow"

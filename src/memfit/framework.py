@@ -6,9 +6,11 @@ Every other module gets them here, so that importing memfit never imports Tensor
 import json
 import os
 import sys
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from memfit.errors import BrokenEnvironmentError
 
@@ -43,8 +45,10 @@ def tensorflow() -> ModuleType:
 def import_for_predicting() -> None:
     """Import TensorFlow quietly and keep it off the GPU; for commands that predict and measure in child processes.
 
-    No log level silences its start-up chatter. A GPU it saw it would take whole, and nothing were left to measure on.
+    Its chatter would drown the answer, and at its start no log level silences it. A GPU it saw it would take whole,
+    and nothing were left to measure on.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -68,6 +72,12 @@ def keras() -> ModuleType:
     if complaint := keras_complaint(installed_version("keras"), keras_backend()):
         raise BrokenEnvironmentError(complaint)
     return import_module("keras")
+
+
+@cache
+def as_keras_callback(cls: type) -> Any:
+    """The same class as a Keras callback, for classes whose import does not import Keras."""
+    return type(cls.__name__, (cls, keras().callbacks.Callback), {"__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
 def installed_version(distribution: str) -> str | None:

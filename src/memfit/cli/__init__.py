@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, estimate, gpus, plan, report
+from memfit.cli import doctor, estimate, gpus, plan, report, run
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -25,6 +25,7 @@ app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
+app.command("run", context_settings=run.CONTEXT)(run.run)
 
 
 def _show_version(wanted: bool) -> None:
@@ -47,8 +48,6 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error of ours is one sentence and its exit code, not a traceback."""
-    # TensorFlow's start-up chatter would drown the answer; a level set by the user is kept.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         app()
     except MemfitError as error:

@@ -26,14 +26,57 @@ def batch_size() -> int | None:
     return int(size) if size is not None else None
 
 
+def looked_up_batch_size() -> int | None:
+    """The same, with a look at the first batch where nothing else says it; what Keras feeds is not used up by that."""
+    adapter = getattr(_locals().get("epoch_iterator"), "data_adapter", None)
+    if (size := batch_size()) is not None:
+        return size
+    if (batches := getattr(adapter, "_first_batches", None)) is not None:
+        return _rows(batches[0])
+    if (sequence := getattr(adapter, "py_dataset", None)) is not None:
+        return _rows(sequence[0])
+    dataset = getattr(adapter, "_dataset", None)
+    if dataset is None:
+        return None
+    sizes = (int(each._batch_size) for each in _with_inputs(dataset) if hasattr(each, "_batch_size"))
+    return next(sizes, None) or _rows(next(iter(dataset)))
+
+
+def order_repeats() -> bool:
+    """Whether the `fit` this is called from would be given the same data in the same order again."""
+    epoch_iterator = _locals().get("epoch_iterator")
+    adapter = getattr(epoch_iterator, "data_adapter", None)
+    if hasattr(adapter, "_first_batches") or hasattr(adapter, "py_dataset"):
+        return False
+    if (dataset := getattr(adapter, "_dataset", None)) is not None:
+        return not any("Shuffle" in type(each).__name__ for each in _with_inputs(dataset))
+    return getattr(adapter, "_shuffle", True) is False
+
+
+def element_spec() -> Any | None:
+    """What a batch looks like: a structure of shapes and types."""
+    return getattr(getattr(_locals().get("epoch_iterator"), "_distributed_dataset", None), "element_spec", None)
+
+
+def _with_inputs(dataset: Any) -> Iterator[Any]:
+    """A pipeline from its end to its beginnings."""
+    yield dataset
+    for each in dataset._inputs():
+        yield from _with_inputs(each)
+
+
+def _rows(batch: Any) -> int | None:
+    flat = [leaf for _, leaf in _leaves("", batch) if getattr(leaf, "shape", None)]
+    return int(flat[0].shape[0]) if flat else None
+
+
 def signature() -> dict[str, Any]:
     """What the step function is called with: `x`, `y`, ... to something with a shape and a dtype."""
     values = _locals()
     # `predict` calls its function with the batches themselves, `fit` and `evaluate` with their iterator.
     fed = values["data"][-1] if values.get("data") else getattr(values.get("iterator"), "element_spec", None)
     if fed is None:
-        dataset = getattr(values.get("epoch_iterator"), "_distributed_dataset", None)
-        fed = getattr(dataset, "element_spec", None)
+        fed = getattr(getattr(values.get("epoch_iterator"), "_distributed_dataset", None), "element_spec", None)
     if not isinstance(fed, tuple | list):
         fed = (fed,)
     return {

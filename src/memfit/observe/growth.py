@@ -47,9 +47,9 @@ class _Block:
 class StepBlocks:
     """Puts the steps of one phase together into lines."""
 
-    def __init__(self, phase: str) -> None:
+    def __init__(self, phase: str, steps: int = 0) -> None:
         self.phase = phase
-        self.steps = 0
+        self.steps = steps
         """How many there were, over the whole run."""
         self._lines = Doubling()
         self._partial = Doubling()

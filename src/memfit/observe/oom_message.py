@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memfit.errors import SizeError
 from memfit.units import parse_size
@@ -98,6 +99,13 @@ def read_message(texts: Sequence[str], frames: Iterable[tuple[str, int]] = ()) -
         called_at=own[-1] if own else None,
         files=tuple(dict.fromkeys(file for file, _ in own)),
     )
+
+
+def who_asked(texts: Sequence[str]) -> dict[str, Any]:
+    """Operation, layer and size of a request, as far as the texts say it, as a record has them."""
+    asked = read_message(texts)
+    op = asked.op or asked.op_type
+    return {"op": op, "layer": asked.layer or guessed_layer(op or ""), "asked_bytes": asked.bytes}
 
 
 def guessed_layer(op: str) -> str | None:

@@ -99,7 +99,6 @@ def read_record(path: str | os.PathLike[str]) -> Record:
                 events.append(_KINDS[values["kind"]].from_dict(values))
         except (ValueError, TypeError, KeyError, RecursionError):
             broken += 1
-    ends = _of(End, events)
     return Record(
         path=path,
         run=run,
@@ -112,7 +111,8 @@ def read_record(path: str | os.PathLike[str]) -> Record:
         out_of_memory=_of(OutOfMemory, events),
         recoveries=_of(Recovery, events),
         findings=_of(Finding, events),
-        end=ends[-1] if ends else None,
+        # A run that was started again goes on after its end.
+        end=events[-1] if events and isinstance(events[-1], End) else None,
         broken_lines=broken,
         cut=cut,
     )

@@ -4,16 +4,15 @@ import os
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from memfit.errors import InputError
-from memfit.framework import keras
+from memfit.framework import as_keras_callback
 from memfit.observe import feed
 from memfit.observe.events import Event, Model, Outcome, OutOfMemory, Phase, Recovery
 from memfit.observe.live import live_findings
 from memfit.observe.machine import DeviceReader, describe_run
-from memfit.observe.oom_message import guessed_layer, read_message
+from memfit.observe.oom_message import who_asked
 from memfit.observe.passes import Pass, ProfiledSteps, Watch
 from memfit.observe.recording import Recording
 from memfit.observe.retraces import RetraceWatch
@@ -38,6 +37,7 @@ class Recorder:
         estimate: What was predicted for the model (`memfit.estimate`), to be shown beside what happens.
         plan: The plan that is applied.
         force: Whether to replace a file that is there.
+        resume: Whether to go on with a file that is there.
 
     Raises:
         InputError: If the file exists or cannot be written, or a step to profile is none.
@@ -55,7 +55,7 @@ class Recorder:
     def __new__(cls, *_arguments: Any, **_settings: Any) -> "Recorder":
         """A Keras callback like any other, but one whose import does not import Keras."""
         plain: Any = cls
-        made: Recorder = object.__new__(_as_keras_callback(plain))
+        made: Recorder = object.__new__(as_keras_callback(plain))
         return made
 
     def __init__(
@@ -66,19 +66,25 @@ class Recorder:
         estimate: Any = None,
         plan: Any = None,
         force: bool = False,
+        resume: bool = False,
     ) -> None:
         super().__init__()
         self.path: Path = record_path(path)
         """The file that is written."""
-        refuse_unwritable(self.path, force=force)
+        self._resume = resume and self.path.exists()
+        refuse_unwritable(self.path, force=force or self._resume)
         self._force = force
         self._profiled = _checked_steps(profile_steps)
-        self._estimate = None if estimate is None else estimate.to_dict()
-        self._plan = None if plan is None else plan.to_dict()
+        self.describe(estimate=estimate, plan=plan)
         self._found: set[str] = set()
         self._watch: Watch | None = None
         self._passes: dict[Phase, Pass] = {}
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+
+    def describe(self, *, estimate: Any = None, plan: Any = None) -> None:
+        """Say what was predicted of the model that is trained next, and which plan is applied to it."""
+        self._estimate = None if estimate is None else estimate.to_dict()
+        self._plan = None if plan is None else plan.to_dict()
 
     def write(self, event: Event) -> None:
         """Append a line from elsewhere, such as a finding."""
@@ -134,11 +140,23 @@ class Recorder:
         """Memory ran out, and `memfit.fit` went on in a smaller way."""
         recording = self._begun().recording
         where = {"at": recording.now(), "phase": event.phase, "epoch": recording.epoch, "step": event.step}
-        asked = read_message([event.error])
-        op = asked.op or asked.op_type
-        layer = asked.layer or guessed_layer(op or "")
-        recording.write(OutOfMemory(**where, message=event.message, op=op, layer=layer, asked_bytes=asked.bytes))
+        recording.write(OutOfMemory(**where, message=event.message, **who_asked([event.error])))
         recording.write(Recovery(**where, what=event.what, techniques=event.techniques, seconds=event.seconds))
+
+    def restarted(self, what: str, techniques: dict[str, Any]) -> None:
+        """The process died of memory, and this one goes on in a smaller way."""
+        recording = self._begun().recording
+        now = recording.now()
+        recording.write(
+            Recovery(
+                at=now,
+                phase="train",
+                what=what,
+                techniques=techniques,
+                seconds=round(now - recording.began_at, 6),
+                restart=True,
+            )
+        )
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """An evaluation begins, in a fit or on its own."""
@@ -180,7 +198,7 @@ class Recorder:
         """What is observed with; the file is made when it is first needed, after TensorFlow has its devices."""
         if self._watch is None:
             device = DeviceReader()
-            recording = Recording(self.path, describe_run(device), force=self._force)
+            recording = Recording(self.path, describe_run(device), force=self._force, resume=self._resume)
             self._watch = Watch(recording, device, RetraceWatch(), self._profiled)
             # Not `atexit`, which would keep this and its model alive to the end.
             weakref.finalize(self, recording.close)
@@ -236,11 +254,6 @@ class Recorder:
         for each in self._passes.values():
             each.abandon()
         self._passes.clear()
-
-
-@cache
-def _as_keras_callback(cls: Any) -> Any:
-    return type(cls.__name__, (cls, keras().callbacks.Callback), {"__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
 def _checked_steps(steps: int | Iterable[int]) -> ProfiledSteps:

@@ -7,12 +7,16 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from memfit.observe.events import End, Epoch, Event, Outcome, Phase, Run
+from memfit.hardware.out_of_memory import out_of_memory, with_causes
+from memfit.observe.events import End, Epoch, Event, Outcome, OutOfMemory, Phase, Run
 from memfit.observe.growth import StepBlocks
+from memfit.observe.oom_message import who_asked
+from memfit.observe.record import Record, read_record
 from memfit.observe.writer import RecordWriter
 
 # Reading it takes 20 microseconds, a fifth of what a line took; it does not change faster than this.
@@ -27,13 +31,17 @@ class Recording:
         path: The file.
         run: Its first line.
         force: Whether to replace a file that is there.
+        resume: Whether to go on with a file that is there.
     """
 
-    def __init__(self, path: Path, run: Run, *, force: bool = False) -> None:
-        self._writer = RecordWriter(path, run, force=force)
-        self._began = time.perf_counter()
+    def __init__(self, path: Path, run: Run, *, force: bool = False, resume: bool = False) -> None:
+        before = read_record(path) if resume else None
+        self._writer = RecordWriter(path, None if before else run, force=force)
+        self.began_at = _last_moment(before)
+        """When the recording was left that is resumed."""
+        self._began = time.perf_counter() - _seconds_since_start(before)
         self._process = os.getpid()
-        self._blocks = {phase: StepBlocks(phase) for phase in PHASES}
+        self._blocks = {phase: StepBlocks(phase, _steps_before(before, phase)) for phase in PHASES}
         self._last_step = dict.fromkeys(PHASES, self._began)
         self._running: list[Phase] = []
         self._host_read: tuple[float, int | None] = (-math.inf, None)
@@ -139,6 +147,8 @@ class Recording:
             outcome = "interrupted" if interrupted else "failed" if error or self._running else "finished"
         for phase in PHASES:
             self._write_block(phase)
+        if (message := out_of_memory(error)) is not None:
+            self._write_out_of_memory(message, error)
         said = " ".join(str(error).split())[:300] if error else None
         end = End(
             at=self.now(),
@@ -149,6 +159,13 @@ class Recording:
         self.write(end)
         self._writer.close()
         self._closed = True
+
+    def _write_out_of_memory(self, message: str, error: BaseException | None) -> None:
+        """What ended the run, in the phase that was under way."""
+        phase = self._running[-1] if self._running else "train"
+        asked = who_asked([str(each) for each in with_causes(error)])
+        epoch = None if phase == "predict" else self.epoch
+        self.write(OutOfMemory(self.now(), phase, epoch, self.steps(phase) + 1, message, **asked))
 
     def _write_block(self, phase: Phase) -> None:
         epoch = None if phase == "predict" else self.epoch
@@ -162,6 +179,26 @@ class Recording:
         if now - self._host_read[0] > _HOST_SECONDS:
             self._host_read = now, resident_bytes()
         return self._host_read[1]
+
+
+def _last_moment(record: Record | None) -> float:
+    if record is None:
+        return 0.0
+    steps, epochs, recoveries = record.steps, record.epochs, record.recoveries
+    return max(0.0, *(line.at for line in steps), *(line.at for line in epochs), *(line.at for line in recoveries))
+
+
+def _seconds_since_start(record: Record | None) -> float:
+    """How long ago a record began; never less than what it has seen."""
+    if record is None or record.run.started is None:
+        return _last_moment(record)
+    started = datetime.fromisoformat(record.run.started)
+    return max(_last_moment(record), (datetime.now(timezone.utc) - started).total_seconds())
+
+
+def _steps_before(record: Record | None, phase: Phase) -> int:
+    lines = () if record is None else record.steps
+    return max((line.first + line.count - 1 for line in lines if line.phase == phase), default=0)
 
 
 def resident_bytes() -> int | None:

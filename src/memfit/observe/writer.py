@@ -25,26 +25,31 @@ class RecordWriter:
 
     Args:
         path: The file; it must not exist.
-        run: The first line.
+        run: The first line; `None` goes on with a file that is there.
         force: Whether to replace a file that is there.
 
     Raises:
         InputError: If the file is there already or cannot be written.
     """
 
-    def __init__(self, path: Path, run: Run, *, force: bool = False) -> None:
+    def __init__(self, path: Path, run: Run | None, *, force: bool = False) -> None:
         self.path = path
         self._doublings: dict[type[Event], Doubling] = {}
         self._left_out: dict[tuple[type[Event], str], Event] = {}
-        refuse_unwritable(path, force=force)
+        refuse_unwritable(path, force=force or run is None)
         try:
             # A record that is replaced is a new file: who reads the old one goes on reading the old one.
-            if force:
+            if force and run is not None:
                 path.unlink(missing_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            made = os.O_CREAT | os.O_EXCL if run is not None else 0
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | made, 0o666)
         except OSError as error:
             raise _cannot_write(path, error) from error
-        self._append(run)
+        if run is not None:
+            self._append(run)
+        elif not path.read_bytes().endswith(b"\n"):
+            # The line that was being written when the process died stays a broken one.
+            os.write(self._file, b"\n")
 
     def write(self, event: Event) -> None:
         """Append a line; of models, epochs and retraces only every second, fourth, ... once there are many.

@@ -35,8 +35,10 @@ Verify = Literal["trace", "measure", "none"]
 
 # A band wider than this is no reason to leave more of the budget unused.
 _MOST_MARGIN = 0.1
-# How often a plan may turn out not to fit when its step is traced, before the smallest there is is tried.
+# How often a plan may turn out not to fit when its step is traced, before one is tried that is simulated to need far
+# less, and then the smallest there is, which can be several times as slow.
 _ATTEMPTS = 3
+_FAR_BELOW = 0.7
 # A traced step that was simulated to fit may be this much above; so may the allocator's holes under a limit.
 _TIGHTER = 0.97
 _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "traced", "measure": "measured", "none": None}
@@ -137,9 +139,11 @@ class Planner:
         target = self._target(limit)
         fitting = int(target * _TIGHTER)
         tried: list[Candidate] = []
-        while len(tried) <= _ATTEMPTS:
+        while len(tried) <= _ATTEMPTS + 1:
+            if len(tried) == _ATTEMPTS:
+                fitting = int(target * _FAR_BELOW)
             candidate = self.search.fastest(fitting, numerics, besides=tried)
-            if candidate is None or len(tried) == _ATTEMPTS:
+            if candidate is None or len(tried) > _ATTEMPTS:
                 candidate = self.search.smallest(numerics)
                 if candidate in tried or self.search.peak(candidate) > target:
                     break

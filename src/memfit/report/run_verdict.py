@@ -52,7 +52,7 @@ def _state(record: "Record", peak: int | None, limit: int | None, share: float |
         return "interrupted", f"Interrupted. {_peak_words(peak, limit)}"
     if end.outcome != "finished":
         why = f": {end.error}" if end.error else f" with exit code {end.exit_code}"
-        return "failed", f"Failed{why}. It did not run out of memory. {_peak_words(peak, limit)}"
+        return "failed", f"Failed{why}. Memory was not the reason. {_peak_words(peak, limit)}"
     if record.out_of_memory:
         return "recovered", _recovered(record)
     if peak is None:

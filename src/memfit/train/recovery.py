@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -84,9 +84,20 @@ class Recovering:
         self._model, self._numerics, self._notify = model, numerics, notify
         self._applied = ExitStack()
         self._steps: dict[Phase, int] = {"train": 0, "validation": 0}
-        self._functions: dict[Phase, Callable[[Any], Any]] = {}
+        self._functions: dict[Phase, Transaction] = {}
         self._validation_size: int | None = None
-        self._ladder: Iterator[Plan] | None = None
+        self._ladder: list[Plan] | None = None
+        self._train_function: Any = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the model still trains this way; compiling it anew makes Keras forget."""
+        return self._train_function is not None and self._model.train_function is self._train_function
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every smaller way has been tried."""
+        return self._ladder == []
 
     def __enter__(self) -> "Recovering":
         self._apply(self.plan)
@@ -105,7 +116,7 @@ class Recovering:
         self.plan = plan
         self._functions.clear()
         # Keras keeps a function it finds; applying a plan makes it forget them.
-        model.train_function = lambda iterator: self._executed("train", iterator)
+        model.train_function = self._train_function = lambda iterator: self._executed("train", iterator)
         model.test_function = lambda iterator: self._executed("validation", iterator)
 
     def _executed(self, phase: Phase, iterator: Any) -> Any:
@@ -128,11 +139,12 @@ class Recovering:
         began = time.perf_counter()
         said: tuple[str, str] | None = None
         while True:
+            function = self._function(phase)
             try:
-                logs = self._function(phase)(data)
+                logs = function(data)
             except Exception as error:
                 message = out_of_memory(error)
-                if message is None or not self._make_smaller(phase, _samples(data)):
+                if message is None or function.half_written or not self._make_smaller(phase, _samples(data)):
                     raise
                 said = said or (message, str(error))
                 _clear_away()
@@ -142,7 +154,7 @@ class Recovering:
                 self._notify(Recovered(phase, self._steps[phase], *said, self._techniques(phase), seconds))
             return logs
 
-    def _function(self, phase: Phase) -> Callable[[Any], Any]:
+    def _function(self, phase: Phase) -> Transaction:
         if phase not in self._functions:
             model, size = self._model, self._validation_size
             if phase == "train":
@@ -163,11 +175,10 @@ class Recovering:
         if self._ladder is None:
             # A model that carries a plan cannot say which others it could carry.
             self._applied.close()
-            self._ladder = iter([*smaller_plans(self._model, self.plan, batch, self._numerics)])
-        plan = next(self._ladder, None)
-        if plan is None:
+            self._ladder = [*smaller_plans(self._model, self.plan, batch, self._numerics)]
+        if not self._ladder:
             return False
-        self._apply(plan)
+        self._apply(self._ladder.pop(0))
         return True
 
     def _techniques(self, phase: Phase) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Transaction:
         self._model, self._step = model, step
         self._trainable = model.trainable_variables
         self._written: list[Any] = []
+        self.half_written = False
+        """Whether writing failed: the model is neither as it was nor as it should be."""
         self._compute, self._write = self._computed, self._write_back
         if not model.run_eagerly:
             compiled = {"reduce_retracing": True, "jit_compile": model.jit_compile, "autograph": False}
@@ -35,7 +37,9 @@ class Transaction:
         """Run the step on a batch; what Keras's step returns."""
         # Two calls: in one function, variables were found empty after the first part had failed in graph mode.
         logs, gradients, values = self._compute(data)
+        self.half_written = True
         self._write(gradients, values)
+        self.half_written = False
         return logs
 
     def _computed(self, data: Any) -> tuple[Any, Any, dict[str, Any]]:

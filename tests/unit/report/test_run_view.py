@@ -66,7 +66,7 @@ def test_the_headline_has_the_highest_peak_and_where_it_was(view_of):
         ([step(), out_of_memory(), recovery(restart=True), end()], "recovered", "once by starting the process again"),
         ([step(), out_of_memory()], "out-of-memory", "train step 7. conv asked for 1 GiB while 7 GiB were in use."),
         ([step(), out_of_memory(), end("failed", error="OOM")], "out-of-memory", "Ran out of memory"),
-        ([step(), end("failed", error="ValueError: no")], "failed", "ValueError: no. It did not run out of memory."),
+        ([step(), end("failed", error="ValueError: no")], "failed", "ValueError: no. Memory was not the reason."),
         ([step(), end("interrupted")], "interrupted", "The peak was 1 GiB of 8 GiB."),
         ([step()], "died", "died without a last word"),
         ([step(peak=None), end()], "unknown", "no memory statistics"),

@@ -1,0 +1,1 @@
+"""An unmodified script, run with limits, a plan, a record and survival."""

@@ -1,0 +1,179 @@
+"""One `fit` of a script: planned, recorded, kept alive, and taken up again where another process has left it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import BoundArguments
+from typing import TYPE_CHECKING, Any
+
+from memfit.framework import keras
+from memfit.hardware.out_of_memory import out_of_memory
+from memfit.observe import feed
+from memfit.observe.recorder import Recorder
+from memfit.planning.applied import fingerprint
+from memfit.script.checkpoints import Checkpoints, Pace
+from memfit.script.folder import Progress, RunFolder
+from memfit.script.way import Way, Ways
+from memfit.script.words import say
+from memfit.train.recovery import Recovered
+
+if TYPE_CHECKING:
+    from memfit.script.fit_state import FitState
+
+Fit = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What all fits of a script have in common."""
+
+    folder: RunFolder
+    ways: Ways
+    recorder: Recorder
+    pace: Pace
+    died: Progress | None
+    """How far the process came that was here before."""
+
+
+class WatchedFit:
+    """One call of `fit`.
+
+    Args:
+        watch: What it has in common with others.
+        number: Which of the script's fits it is, from 1.
+        arguments: What `fit` was called with.
+    """
+
+    def __init__(self, watch: Watch, number: int, arguments: BoundArguments) -> None:
+        self._watch, self._number, self._arguments = watch, number, arguments
+        self._model = arguments.args[0]
+        self._others = given_callbacks(arguments)
+        self._while_it_lasts = ExitStack()
+        self._state: FitState | None = watch.folder.snapshot(number) if watch.died is not None else None
+        self._checkpoints = self._make_checkpoints()
+        self._way: Way | None = None
+        self.batch: int | None = None
+        """The batch size, once it is known."""
+
+    def run(self, fit: Fit) -> Any:
+        """Train, or take over what was trained already."""
+        if self._state is not None and self._state.finished:
+            if self._took_over(fit):
+                return self._model.history
+            self._state = None
+            self._checkpoints = self._make_checkpoints()
+        if self._state is not None:
+            for each in self._others:
+                if isinstance(each, keras().callbacks.CSVLogger):
+                    each.append = True
+        ours = [*_history_for(self._others), self._watch.recorder, self._checkpoints]
+        with self._while_it_lasts, callbacks_added(self._arguments, ours):
+            try:
+                history = fit(*self._arguments.args, **self._arguments.kwargs)
+            except Exception as error:
+                if (said := out_of_memory(error)) is not None and self._way is not None:
+                    self._note(out_of_memory=said, smaller=not self._way.nothing_smaller)
+                raise
+        self._note(running=False)
+        return history
+
+    def prepare(self) -> None:
+        """Find and apply the model's way; Keras's `fit` calls it when the model is built and the data are looked at."""
+        watch, model = self._watch, self._model
+        if self._state is not None and self._state.finished:
+            return
+        self.batch = feed.looked_up_batch_size()
+        self._checkpoints.order_repeats = feed.order_repeats()
+        spec = feed.element_spec()
+        if self._state is not None and self._state.batch:
+            # So that there are metrics to put the sums of half an epoch into.
+            model._symbolic_build(data_batch=spec)
+        died = watch.died if watch.died is not None and watch.died.fit == self._number else None
+        way = watch.ways.enter(model, self._while_it_lasts, self._recovered, batch=self.batch, spec=spec, died=died)
+        self._way = way
+        watch.recorder.describe(estimate=way.estimate, plan=way.plan if way.plan.techniques else None)
+        watch.folder.write_progress(
+            Progress(self._number, True, fingerprint(model), way.techniques, way.smaller and not way.nothing_smaller)
+        )
+        if died is not None:
+            self._say_where_it_goes_on(way)
+
+    def _took_over(self, fit: Fit) -> bool:
+        """Have Keras build the model without training it, and put the trained state in."""
+        arguments = replace_arguments(self._arguments, callbacks=None, epochs=0, initial_epoch=0)
+        with callbacks_added(arguments, [*_history_for([]), self._checkpoints]):
+            fit(*arguments.args, **arguments.kwargs)
+        if self._checkpoints.restored:
+            say(f"fit {self._number} was finished before; its result is taken over")
+        return self._checkpoints.restored
+
+    def _say_where_it_goes_on(self, way: Way) -> None:
+        state = self._state
+        where = "its beginning" if state is None else f"epoch {state.epoch + 1}"
+        if state is not None and state.batch:
+            where += f", batch {state.batch + 1}"
+        how = ", ".join(f"{name}={value!r}" for name, value in way.techniques.items()) or "the same plan"
+        say(f"fit {self._number} goes on from {where} with {how}")
+        self._watch.recorder.restarted(f"the process was started again and goes on from {where}", way.techniques)
+
+    def _recovered(self, event: Recovered) -> None:
+        say(str(event))
+        self._watch.recorder.on_recovery(event)
+        if event.phase == "train":
+            self._watch.ways.remember(self._model, self.batch, event.techniques)
+            self._note(techniques=event.techniques)
+        for each in self._others:
+            if hasattr(each, "on_recovery"):
+                each.on_recovery(event)
+
+    def _note(self, **changes: Any) -> None:
+        progress = self._watch.folder.progress()
+        if progress is not None and progress.fit == self._number:
+            self._watch.folder.write_progress(replace(progress, **changes))
+
+    def _make_checkpoints(self) -> Checkpoints:
+        keep = partial(self._watch.folder.write_snapshot, self._number)
+        return Checkpoints(self._others, keep, self._watch.pace, resumed=self._state)
+
+
+@contextmanager
+def callbacks_added(arguments: BoundArguments, more: Sequence[Any]) -> Iterator[None]:
+    """Have Keras call these callbacks as well, after the script's own."""
+    given = arguments.arguments.get("callbacks")
+    if not isinstance(given, keras().callbacks.CallbackList):
+        arguments.arguments["callbacks"] = [*given_callbacks(arguments), *more]
+        yield
+        return
+    # Keras takes a list of this kind as it is, and the script keeps it.
+    for each in more:
+        given.append(each)
+        each.set_model(arguments.args[0])
+    try:
+        yield
+    finally:
+        for each in more:
+            given.callbacks.remove(each)
+
+
+def given_callbacks(arguments: BoundArguments) -> list[Any]:
+    """The script's callbacks."""
+    given = arguments.arguments.get("callbacks")
+    if given is None:
+        return []
+    if isinstance(given, keras().callbacks.CallbackList):
+        return list(given.callbacks)
+    return list(keras().tree.flatten(given))
+
+
+def replace_arguments(arguments: BoundArguments, **changes: Any) -> BoundArguments:
+    """The same arguments but for these."""
+    changed = BoundArguments(arguments.signature, arguments.arguments.copy())
+    changed.arguments.update(changes)
+    return changed
+
+
+def _history_for(others: Sequence[Any]) -> list[Any]:
+    """Keras's history, if the script has none: Keras adds its own behind ours, which would then be emptied too late."""
+    kind = keras().callbacks.History
+    return [] if any(isinstance(each, kind) for each in others) else [kind()]
