@@ -28,7 +28,7 @@ class Program:
     def run(self) -> None:
         """Run it to its end in place of what is `__main__` now; whatever it raises is raised."""
         main = ModuleType("__main__")
-        main.__dict__["__builtins__"] = builtins
+        main.__dict__.update(__builtins__=builtins, __annotations__={}, __cached__=None)
         place = str(Path.cwd()) if self._is_module else str(Path(self._target).resolve().parent)
         sys.path.insert(0, place)
         code = self._module_code(main) if self._is_module else self._script_code(main)
