@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The stamp is written last, so an interrupted set-up starts over.
 READY := .venv/.ready
+# Two tests at a time, file by file, so that what a file sets up once is set up once.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: demo test slow lint types format wheel xla browser pins clean
 
@@ -10,10 +12,10 @@ demo: $(READY)
 	@examples/demo.sh
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

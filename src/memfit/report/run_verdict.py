@@ -53,7 +53,7 @@ def _state(record: "Record", peak: int | None, limit: int | None, share: float |
     if end.outcome != "finished":
         why = f": {end.error}" if end.error else f" with exit code {end.exit_code}"
         return "failed", f"Failed{why}. Memory was not the reason. {_peak_words(peak, limit)}"
-    if record.out_of_memory:
+    if record.out_of_memory or record.recoveries:
         return "recovered", _recovered(record)
     if peak is None:
         return "unknown", "Finished. What it took is unknown: the device gave no memory statistics."
@@ -83,8 +83,12 @@ def _recovered(record: "Record") -> str:
     cost = [line.seconds for line in record.recoveries if line.seconds is not None]
     price = f", at a cost of {seconds_words(sum(cost))}" if cost else ""
     restarts = sum(bool(line.restart) for line in record.recoveries)
-    again = f", {times_words(restarts)} by starting the process again" if restarts else ""
-    return f"Finished. It ran out of memory {times_words(len(record.out_of_memory))} and went on{again}{price}."
+    happened = []
+    if record.out_of_memory:
+        happened.append(f"ran out of memory {times_words(len(record.out_of_memory))} and went on")
+    if restarts:
+        happened.append(f"was started again {times_words(restarts)}")
+    return f"Finished. It {', and '.join(happened)}{price}."
 
 
 def _peak_words(peak: int | None, limit: int | None) -> str:

@@ -1,4 +1,4 @@
-"""A step in two functions: the first computes everything and changes nothing, the second writes what came out.
+"""A step in two parts: the first computes everything and changes nothing, the second writes what came out.
 
 The first one takes the memory. When it runs out, the model is as it was, and the same batch can be tried again; under
 XLA, where running out inside a function that updates variables ends the process (their buffers were given away), too.
@@ -25,21 +25,42 @@ class Transaction:
         self._model, self._step = model, step
         self._trainable = model.trainable_variables
         self._written: list[Any] = []
-        self.half_written = False
-        """Whether writing failed: the model is neither as it was nor as it should be."""
         self._compute, self._write = self._computed, self._write_back
+        self._whole: Step = self._computed_and_written
+        self._done = 0
+        tf = tensorflow()
+        with tf.device("CPU"):
+            self._begun = tf.Variable(0, dtype="int64", trainable=False)
         if not model.run_eagerly:
             compiled = {"reduce_retracing": True, "jit_compile": model.jit_compile, "autograph": False}
-            function = tensorflow().function
-            self._compute, self._write = (function(each, **compiled) for each in (self._computed, self._write_back))
+            self._compute, self._write = (tf.function(each, **compiled) for each in (self._computed, self._write_back))
+            # One function around them: each that is called from Python takes time for every tensor it is given.
+            self._whole = tf.function(self._computed_and_written, reduce_retracing=True, autograph=False)
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch; what Keras's step returns."""
-        # Two calls: in one function, variables were found empty after the first part had failed in graph mode.
-        logs, gradients, values = self._compute(data)
-        self.half_written = True
-        self._write(gradients, values)
-        self.half_written = False
+        logs = self._whole(data)
+        self._done += 1
+        return logs
+
+    @property
+    def half_written(self) -> bool:
+        """Whether a call failed that had begun to write: the model is neither as it was nor as it should be."""
+        return int(self._begun) != self._done
+
+    def _computed_and_written(self, data: Any) -> Any:
+        tf = tensorflow()
+        computed = self._compute(data)
+        # Nothing is written before everything is computed: one operation waits for all of it.
+        flat = tf.nest.flatten(computed, expand_composites=True)
+        there = [at for at, each in enumerate(flat) if tf.is_tensor(each)]
+        for at, each in zip(there, tf.identity_n([flat[at] for at in there]), strict=True):
+            flat[at] = each
+        logs, gradients, values = tf.nest.pack_sequence_as(computed, flat, expand_composites=True)
+        with tf.control_dependencies([flat[at] for at in there]):
+            begun = self._begun.assign_add(1)
+        with tf.control_dependencies([begun]):
+            self._write(gradients, values)
         return logs
 
     def _computed(self, data: Any) -> tuple[Any, Any, dict[str, Any]]:

@@ -63,7 +63,11 @@ def test_the_headline_has_the_highest_peak_and_where_it_was(view_of):
             "recovered",
             "out of memory once and went on, at a cost of 4.5 s",
         ),
-        ([step(), out_of_memory(), recovery(restart=True), end()], "recovered", "once by starting the process again"),
+        (
+            [step(), out_of_memory(), recovery(restart=True), end()],
+            "recovered",
+            "once and went on, and was started again once, at",
+        ),
         ([step(), out_of_memory()], "out-of-memory", "train step 7. conv asked for 1 GiB while 7 GiB were in use."),
         ([step(), out_of_memory(), end("failed", error="OOM")], "out-of-memory", "Ran out of memory"),
         ([step(), end("failed", error="ValueError: no")], "failed", "ValueError: no. Memory was not the reason."),
