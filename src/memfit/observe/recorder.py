@@ -101,6 +101,8 @@ class Recorder:
 
         Without this call it happens when the process ends, or when nobody holds the recorder any more.
         """
+        for each in self._passes.values():
+            each.step_ended()
         self._abandon()
         self._begun().recording.close(outcome, exit_code=exit_code, error=error)
 
@@ -117,10 +119,6 @@ class Recorder:
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """A step of training begins."""
         self._step_begins("train", batch)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A step of training is over."""
-        self._step_ended("train", batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """An epoch is over, its validation too."""
@@ -160,16 +158,14 @@ class Recorder:
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """An evaluation begins, in a fit or on its own."""
+        if "train" in self._passes:
+            self._passes["train"].step_ended()
         self._begun().recording.begin("validation")
         self._begin_pass("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """A step of an evaluation begins."""
         self._step_begins("validation", batch)
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A step of an evaluation is over."""
-        self._step_ended("validation", batch)
 
     def on_test_end(self, logs: Any = None) -> None:
         """An evaluation is over."""
@@ -184,10 +180,6 @@ class Recorder:
     def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """A step of a prediction begins."""
         self._step_begins("predict", batch)
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A step of a prediction is over."""
-        self._step_ended("predict", batch)
 
     def on_predict_end(self, logs: Any = None) -> None:  # noqa: ARG002
         """A prediction is over."""
@@ -212,10 +204,6 @@ class Recorder:
         # There is none after `close`.
         if phase in self._passes:
             self._passes[phase].step_begins(batch)
-
-    def _step_ended(self, phase: Phase, batch: int) -> None:
-        if phase in self._passes:
-            self._passes[phase].step_ended(batch)
 
     def _finish_pass(self, phase: Phase, logs: Any) -> None:
         if phase in self._passes:

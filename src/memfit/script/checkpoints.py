@@ -93,13 +93,13 @@ class Checkpoints:
         if state is not None and state.epoch == epoch and state.batch:
             self._pass_over(state.batch)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A snapshot within an epoch."""
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """A snapshot within an epoch; at a step's end, Keras would wait for the device after every step."""
         if self._passed_over is not None:
             if self._passed_over == 0:
                 self._all_passed_over()
-        elif self.order_repeats and self._pace.due():
-            self._take(self._epoch, batch + 1)
+        elif batch and self.order_repeats and self._pace.due():
+            self._take(self._epoch, batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """A snapshot between epochs."""
