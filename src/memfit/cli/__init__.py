@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, estimate, gpus, plan, report, run
+from memfit.cli import doctor, estimate, gpus, lint, plan, report, run
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
+app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("run", context_settings=run.CONTEXT)(run.run)

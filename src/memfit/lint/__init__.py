@@ -1,0 +1,1 @@
+"""Memory mistakes in training scripts, found in the source. Needs no TensorFlow and runs nothing."""
