@@ -164,5 +164,5 @@ def _source_value(raw: str, span: json_spans.Span, text: str) -> str:
     if not spans or not lines:
         return json.dumps(lines, ensure_ascii=ascii_only)
     before, after = raw[start + 1 : spans[0][0]], raw[spans[-1][1] : end - 1]
-    between = "," + before
+    between = raw[spans[0][1] : spans[1][0]] if len(spans) > 1 else f",{before or ' '}"
     return "[" + before + between.join(json.dumps(line, ensure_ascii=ascii_only) for line in lines) + after + "]"

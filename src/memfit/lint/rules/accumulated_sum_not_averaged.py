@@ -32,9 +32,14 @@ class AccumulatedSumNotAveraged(Rule):
 
     ## Example
     ```python
-    accumulated = [a + g for a, g in zip(accumulated, gradients)]
-    if (step + 1) % 4 == 0:
-        optimizer.apply_gradients(zip(accumulated, model.trainable_variables))
+    for step, (x, y) in enumerate(data):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        accumulated = [a + g for a, g in zip(accumulated, gradients)]
+        if (step + 1) % 4 == 0:
+            optimizer.apply_gradients(zip(accumulated, model.trainable_variables))
+            accumulated = [tf.zeros_like(each) for each in accumulated]
     ```
 
     ## Use instead

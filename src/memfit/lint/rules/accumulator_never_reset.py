@@ -20,9 +20,13 @@ class AccumulatorNeverReset(Rule):
 
     ## Example
     ```python
-    for accumulated, gradient in zip(accumulators, gradients):
-        accumulated.assign_add(gradient)
-    optimizer.apply_gradients(zip(accumulators, model.trainable_variables))
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x)) / 4
+        gradients = tape.gradient(loss, model.trainable_variables)
+        for accumulated, gradient in zip(accumulators, gradients):
+            accumulated.assign_add(gradient)
+        optimizer.apply_gradients(zip(accumulators, model.trainable_variables))
     ```
 
     ## Use instead

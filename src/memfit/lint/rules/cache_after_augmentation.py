@@ -20,7 +20,10 @@ class CacheAfterAugmentation(Rule):
 
     ## Example
     ```python
-    data = data.map(read_image).map(augment).cache().batch(32)
+    def augment(image):
+        return tf.image.random_flip_left_right(image)
+
+    data = tf.data.Dataset.list_files("photos/*.jpg").map(read_image).map(augment).cache().batch(32)
     ```
 
     ## Use instead

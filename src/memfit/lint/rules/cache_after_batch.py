@@ -27,7 +27,7 @@ class CacheAfterBatch(Rule):
 
     ## Example
     ```python
-    train = train.shuffle(1000).batch(32).cache()
+    train = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).batch(32).cache()
     ```
 
     ## Use instead

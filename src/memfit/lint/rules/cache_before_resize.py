@@ -21,6 +21,10 @@ class CacheBeforeResize(Rule):
 
     ## Example
     ```python
+    def decode(path):
+        return tf.io.decode_jpeg(tf.io.read_file(path), 3)
+
+    data = tf.data.Dataset.list_files("photos/*.jpg")
     data = data.map(decode).cache().map(lambda image: tf.image.resize(image, (128, 128)))
     ```
 

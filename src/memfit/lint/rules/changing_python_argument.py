@@ -24,6 +24,9 @@ class ChangingPythonArgument(Rule):
 
     ## Example
     ```python
+    @tf.function
+    def train_step(x, step): ...
+
     for step in range(1000):
         train_step(x, step)
     ```

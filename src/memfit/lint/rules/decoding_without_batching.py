@@ -23,6 +23,9 @@ class DecodingWithoutBatching(Rule):
 
     ## Example
     ```python
+    def read_image(path):
+        return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), 3), (224, 224))
+
     data = tf.data.Dataset.list_files("photos/*.jpg").map(read_image)
     model.fit(data, epochs=10)
     ```

@@ -25,8 +25,11 @@ class DivisionWithoutAccumulation(Rule):
 
     ## Example
     ```python
-    gradients = tape.gradient(loss / accumulation_steps, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x))
+        gradients = tape.gradient(loss / accumulation_steps, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     ```
 
     ## Use instead

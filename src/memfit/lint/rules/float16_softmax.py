@@ -28,7 +28,10 @@ class Float16Softmax(Rule):
     ## Example
     ```python
     keras.mixed_precision.set_global_policy("mixed_float16")
-    outputs = keras.layers.Dense(10, activation="softmax")(x)
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(10, activation="softmax")(inputs)
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "categorical_crossentropy")
     ```
 
     ## Use instead

@@ -22,7 +22,8 @@ class ImageArrayPassedToFit(Rule):
 
     ## Example
     ```python
-    images = np.array(images) / 255.0
+    images = np.array([cv2.imread(path) for path in glob.glob("photos/*.jpg")])
+    images = images / 255.0
     model.fit(images, labels, batch_size=32)
     ```
 

@@ -27,6 +27,13 @@ class LossHistoryOfTensors(Rule):
 
     ## Example
     ```python
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
     for x, y in data:
         loss = train_step(x, y)
         history.append(loss)

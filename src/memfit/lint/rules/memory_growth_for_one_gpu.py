@@ -78,9 +78,8 @@ def _loop(module: Module, call: ast.Call, device: ast.Subscript) -> Fix | None:
     line = module.source.line(call.lineno)
     indent = line[: len(line) - len(line.lstrip())]
     start = module.source.column(call.lineno, call.col_offset)
-    alone = (
-        line[:start].strip() == "" and not line[module.source.column(call.lineno, call.end_col_offset or 0) :].strip()
-    )
+    rest = line[module.source.column(call.lineno, call.end_col_offset or 0) :].strip()
+    alone = not line[:start].strip() and (not rest or rest.startswith("#"))
     taken = any("gpu" in scope.bindings for scope in module.outline.scopes.values())
     if not alone or taken:
         return None

@@ -23,8 +23,10 @@ class MissingPrefetch(Rule):
 
     ## Example
     ```python
+    options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
-    model.fit(data.map(read_image).batch(32).with_options(options))
+    data = tf.data.Dataset.list_files("photos/*.jpg").map(read_image).batch(32)
+    model.fit(data.with_options(options), epochs=10)
     ```
 
     ## Use instead

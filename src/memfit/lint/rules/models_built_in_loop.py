@@ -30,8 +30,12 @@ class ModelsBuiltInLoop(Rule):
 
     ## Example
     ```python
+    def build_model():
+        return keras.Sequential([keras.layers.Dense(10)])
+
     for train, test in folds.split(x):
         model = build_model()
+        model.compile("adam", "mse")
         model.fit(x[train], y[train])
     ```
 

@@ -26,6 +26,7 @@ class PredictInLoop(Rule):
 
     ## Example
     ```python
+    model = keras.models.load_model("model.keras")
     for image in images:
         scores.append(model.predict(np.expand_dims(image, 0)))
     ```

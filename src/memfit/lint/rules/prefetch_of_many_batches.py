@@ -24,7 +24,10 @@ class PrefetchOfManyBatches(Rule):
 
     ## Example
     ```python
-    data = data.map(read_image).batch(32).prefetch(32)
+    def read_image(path):
+        return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), 3), (224, 224))
+
+    data = tf.data.Dataset.list_files("photos/*.jpg").map(read_image).batch(32).prefetch(32)
     ```
 
     ## Use instead

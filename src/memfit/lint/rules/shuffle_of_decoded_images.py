@@ -25,6 +25,9 @@ class ShuffleOfDecodedImages(Rule):
 
     ## Example
     ```python
+    def read_image(path):
+        return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), 3), (224, 224))
+
     data = tf.data.Dataset.from_tensor_slices(paths).map(read_image).shuffle(len(paths)).batch(32)
     ```
 

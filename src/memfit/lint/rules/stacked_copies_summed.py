@@ -24,6 +24,7 @@ class StackedCopiesSummed(Rule):
 
     ## Example
     ```python
+    losses = [head(x) for head in heads]
     total = tf.reduce_sum(tf.stack(losses), axis=0)
     ```
 

@@ -28,6 +28,7 @@ class TensorAppendedInLoop(Rule):
 
     ## Example
     ```python
+    model = keras.models.load_model("model.keras")
     for x, _ in dataset:
         outputs.append(model(x, training=False))
     ```

@@ -25,21 +25,23 @@ class TensorKeptByLayer(Rule):
 
     ## Example
     ```python
-    def call(self, x):
-        for block in self.blocks:
-            x = block(x)
-            self.features.append(x)
-        return x
+    class Encoder(keras.layers.Layer):
+        def call(self, x):
+            for block in self.blocks:
+                x = block(x)
+                self.features.append(x)
+            return x
     ```
 
     ## Use instead
     ```python
-    def call(self, x):
-        features = []
-        for block in self.blocks:
-            x = block(x)
-            features.append(x)
-        return features
+    class Encoder(keras.layers.Layer):
+        def call(self, x):
+            features = []
+            for block in self.blocks:
+                x = block(x)
+                features.append(x)
+            return features
     ```
 
     ## Fix safety

@@ -24,6 +24,13 @@ class UnbatchedTrainingStep(Rule):
 
     ## Example
     ```python
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
     (x_train, y_train), _ = keras.datasets.cifar10.load_data()
     for epoch in range(10):
         train_step(x_train, y_train)

@@ -27,10 +27,17 @@ class UnrolledTrainingSteps(Rule):
 
     ## Example
     ```python
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
     @tf.function
     def train(iterator):
         for _ in range(100):
-            train_step(next(iterator))
+            train_step(*next(iterator))
     ```
 
     ## Use instead

@@ -22,6 +22,7 @@ class ValidationSplitOfImageArray(Rule):
 
     ## Example
     ```python
+    images = np.array([cv2.imread(path) for path in glob.glob("photos/*.jpg")])
     model.fit(images, labels, validation_split=0.2)
     ```
 
