@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memfit.lint.keras_code import tapes
-from memfit.lint.module import Module, method_name
+from memfit.lint.module import Module, method_name, once
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,12 @@ class Accumulation:
     applied: ast.Call
 
 
+@once
 def accumulations(module: Module) -> Iterator[Accumulation]:
     """Every accumulation of the file whose adding and applying are seen."""
     seen = set()
-    for call in module.calls:
-        if method_name(call) != "apply_gradients" or not call.args:
+    for call in module.calls_to("apply_gradients"):
+        if not call.args:
             continue
         key = applied_key(call)
         within = _home(module, call, key)

@@ -1,8 +1,10 @@
 """Linting files: read, look, mend, and go on with the next whatever happened."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -82,9 +84,9 @@ def lint(
     if processes is None:
         processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     work = _Work(configuration, mending)
-    checked = list(
-        _mapped(work, paths, processes) if len(paths) >= _WORTH_A_PROCESS and processes > 1 else map(work, paths)
-    )
+    many = len(paths) >= _WORTH_A_PROCESS and processes > 1
+    with _without_collecting():
+        checked = list(_mapped(work, paths, processes) if many else map(work, paths))
     return LintResult(
         files=len(paths),
         findings=tuple(finding for each in checked for finding in each.findings),
@@ -93,8 +95,20 @@ def lint(
     )
 
 
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Trees are a million small objects without cycles; looking for some takes as long as parsing."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
+
+
 def _mapped(work: "_Work", paths: Sequence[Path], processes: int) -> Iterator[Checked]:
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=gc.disable) as pool:
         yield from pool.map(work, paths, chunksize=_CHUNK)
 
 

@@ -22,14 +22,14 @@ _STARTING = frozenset({
 
 def growths(module: Module) -> Iterator[ast.Call]:
     """Every `set_memory_growth(..., True)`."""
-    for call in module.calls:
+    for call in module.calls_to("set_memory_growth"):
         if module.callee(call) == GROWTH and is_true(argument(call, "enable", 1)):
             yield call
 
 
 def limits(module: Module) -> Iterator[ast.Call]:
     """Every call that sets a limit of memory on a GPU."""
-    for call in module.calls:
+    for call in module.calls_to("set_logical_device_configuration", "set_virtual_device_configuration"):
         if module.callee(call) in _LIMITS and any(
             isinstance(each, ast.keyword) and each.arg == "memory_limit" for each in ast.walk(call)
         ):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memfit.lint.module import Module, argument, method_name
+from memfit.lint.module import Module, argument, method_name, once
 from memfit.lint.scopes import LOOPS, FunctionNode, LoopNode
 
 _READERS = frozenset({
@@ -44,18 +44,22 @@ class ImageArray:
     stacked: ast.Call
 
 
-def image_arrays(module: Module) -> list[ImageArray]:
+@once
+def image_arrays(module: Module) -> Iterator[ImageArray]:
     """Every array of the file that is put together from images read in a loop over files."""
-    if not any(module.callee(call) in _READERS for call in module.calls):
-        return []
-    return [
-        each for each in (*_stacked(module), *_filled_in(module)) if not _reads_a_part(module, each.loop, each.stacked)
-    ]
+    if any(module.callee(call) in _READERS for call in module.calls_to(*_words(_READERS))):
+        for each in (*_stacked(module), *_filled_in(module)):
+            if not _reads_a_part(module, each.loop, each.stacked):
+                yield each
+
+
+def _words(names: frozenset[str]) -> set[str]:
+    return {name.rpartition(".")[2] for name in names}
 
 
 def _stacked(module: Module) -> Iterator[ImageArray]:
     """`np.array(images)` of a list that was appended to, or of a comprehension."""
-    for call in module.calls:
+    for call in module.calls_to(*_words(_STACKS)):
         if module.callee(call) not in _STACKS or not call.args:
             continue
         given = call.args[0]
@@ -74,10 +78,9 @@ def _stacked(module: Module) -> Iterator[ImageArray]:
 def _appended(module: Module, name: ast.Name) -> Iterator[tuple[LoopNode, ast.Call]]:
     """The loops over files in which images are appended to a list of that name."""
     scope = module.scope(name)
-    for call in module.calls:
+    for call in module.calls_to("append"):
         if (
-            method_name(call) == "append"
-            and call.args
+            call.args
             and isinstance(call.func, ast.Attribute)
             and isinstance(call.func.value, ast.Name)
             and call.func.value.id == name.id
@@ -186,7 +189,7 @@ def _reads_a_part(module: Module, loop: ast.AST, stacked: ast.Call) -> bool:
     )
 
 
-def holds_images(module: Module, node: ast.expr, arrays: list[ImageArray], depth: int = _DEEPEST) -> bool:
+def holds_images(module: Module, node: ast.expr, arrays: tuple[ImageArray, ...], depth: int = _DEEPEST) -> bool:
     """Whether an expression is one of those arrays, or was made of one: scaled, split, given back by a function."""
     stacked = {each.stacked for each in arrays}
     return _holds(module, node, stacked, depth)
@@ -245,7 +248,7 @@ def _part_holds(module: Module, node: ast.expr, path: tuple[int, ...], stacked: 
     )
 
 
-def fit_arrays(module: Module, call: ast.Call, arrays: list[ImageArray]) -> ast.expr | None:
+def fit_arrays(module: Module, call: ast.Call, arrays: tuple[ImageArray, ...]) -> ast.expr | None:
     """The argument of a `fit` that is an array of all images."""
     data = argument(call, "x", 0)
     return data if data is not None and arrays and holds_images(module, data, arrays) else None

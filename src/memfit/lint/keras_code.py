@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, argument, method_name
+from memfit.lint.module import Module, argument, once
 from memfit.lint.scopes import FUNCTIONS, FunctionNode
 
 _MODELS = tuple(f"keras.{name}" for name in "Model Sequential Functional models.load_model models.clone_model".split())
@@ -62,10 +62,11 @@ def _derives(module: Module, owner: ast.ClassDef, names: tuple[str, ...], depth:
     return False
 
 
+@once
 def fits(module: Module) -> Iterator[ast.Call]:
     """Every call of a Keras model's `fit`; that of a scaler or a tokenizer is none."""
-    for call in module.calls:
-        if method_name(call) == "fit" and isinstance(call.func, ast.Attribute):
+    for call in module.calls_to("fit"):
+        if isinstance(call.func, ast.Attribute):
             words = {each.arg for each in call.keywords}
             if words & _FIT_WORDS or is_model(module, call.func.value):
                 yield call
@@ -104,22 +105,25 @@ def becomes_graph(module: Module, node: ast.AST, depth: int = _DEEPEST) -> bool:
 
 def _calls_of(module: Module, function: ast.FunctionDef) -> Iterator[ast.Call]:
     """Where a function of this file is called, or given to `strategy.run`, from other functions."""
-    for call in module.calls:
-        called = [call.func, *call.args[:1]] if method_name(call) in ("run", "map", "while_loop") else [call.func]
-        for each in called:
-            name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else None
-            if name == function.name and module.local_function(each) is function and not module.inside(call, function):
-                yield call
+    for call in module.calls_to(function.name):
+        if module.local_function(call.func) is function and not module.inside(call, function):
+            yield call
+    for call in module.calls_to("run", "map", "while_loop"):
+        if call.args and module.local_function(call.args[0]) is function:
+            yield call
 
 
 def wrapped_in_function(module: Module, function: FunctionNode) -> bool:
     """Whether `tf.function(step)` is written somewhere for this function."""
-    if isinstance(function, ast.Lambda) or function.name not in module.source.text:
-        return False
-    return any(
-        each.args and module.callee(each) == "tensorflow.function" and module.local_function(each.args[0]) is function
-        for each in module.calls
-    )
+    return function in _wrapped(module)
+
+
+@once
+def _wrapped(module: Module) -> Iterator[FunctionNode]:
+    for call in module.calls_to("function"):
+        function = module.local_function(call.args[0]) if call.args else None
+        if function is not None and module.callee(call) == "tensorflow.function":
+            yield function
 
 
 def traced(module: Module, called: ast.expr) -> tuple[FunctionNode, ast.expr] | None:
@@ -136,11 +140,14 @@ def traced(module: Module, called: ast.expr) -> tuple[FunctionNode, ast.expr] | 
 
 def tapes(module: Module, node: ast.AST) -> list[ast.With]:
     """The `with tf.GradientTape()` blocks inside a node."""
-    return [
-        each
-        for each in module.outline.withs
-        if module.inside(each, node) and any(is_tape(module, item.context_expr) for item in each.items)
-    ]
+    return [each for each in _tapes(module) if module.inside(each, node)]
+
+
+@once
+def _tapes(module: Module) -> Iterator[ast.With]:
+    for each in module.outline.withs:
+        if any(is_tape(module, item.context_expr) for item in each.items):
+            yield each
 
 
 def is_tape(module: Module, node: ast.AST) -> bool:
@@ -150,11 +157,8 @@ def is_tape(module: Module, node: ast.AST) -> bool:
 
 def is_training_step(module: Module, function: FunctionNode) -> bool:
     """Whether a function computes gradients and applies them."""
-    return bool(tapes(module, function)) and any(
-        method_name(each) in ("apply_gradients", "apply", "minimize")
-        for each in module.calls
-        if module.inside(each, function)
-    )
+    applying = module.calls_to("apply_gradients", "apply", "minimize")
+    return any(module.inside(each, function) for each in applying) and bool(tapes(module, function))
 
 
 def parameters(function: FunctionNode) -> list[str]:

@@ -1,14 +1,16 @@
 """A parsed file and the questions rules ask about it: what a name is, where it comes from, which loops are around."""
 
 import ast
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from memfit.lint.names import canonical, from_star
 from memfit.lint.scopes import COMPREHENSIONS, FUNCTIONS, LOOPS, SCOPES, Binding, FunctionNode, LoopNode, Scope, outline
 from memfit.lint.source import Source
 
 _DEEPEST = 8
+_Found = TypeVar("_Found")
 
 
 class Module:
@@ -21,6 +23,8 @@ class Module:
         self.calls = self.outline.calls
         self._dotted: dict[ast.AST, str | None] = {}
         self._bindings: dict[ast.Name, Binding | None] = {}
+        self.memo: dict[object, Any] = {}
+        """What `once` keeps."""
 
     # Where a node stands.
 
@@ -212,6 +216,19 @@ class Module:
 
     # Calls and what they call.
 
+    @cached_property
+    def _by_word(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = {}
+        for call in self.calls:
+            if (word := called_word(call)) is not None:
+                found.setdefault(word, []).append(call)
+        return found
+
+    def calls_to(self, *words: str) -> list[ast.Call]:
+        """The calls whose last word is one of these, in the order of the text: `fit` for `model.fit(...)`."""
+        found = [call for word in words for call in self._by_word.get(word, ())]
+        return found if len(words) == 1 else sorted(found, key=self.outline.order.__getitem__)
+
     def callee(self, node: ast.AST | None) -> str | None:
         """The full name of what is called, where `node` is a call."""
         return self.dotted(node.func) if isinstance(node, ast.Call) else None
@@ -300,6 +317,13 @@ def is_true(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
+def called_word(call: ast.Call) -> str | None:
+    """The last word of what is called: `fit` for `model.fit(...)`, `len` for `len(...)`."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else None
+
+
 def method_name(call: ast.Call) -> str | None:
     """`fit` for `model.fit(...)`."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else None
@@ -313,3 +337,16 @@ def same(one: ast.AST | None, other: ast.AST | None) -> bool:
 def names_in(node: ast.AST) -> set[str]:
     """Every plain name that is read in an expression."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def once(look: Callable[[Module], Iterator[_Found]]) -> Callable[[Module], tuple[_Found, ...]]:
+    """Look at a file once, however many rules ask for it."""
+
+    @wraps(look)
+    def kept(module: Module) -> tuple[_Found, ...]:
+        if look not in module.memo:
+            module.memo[look] = tuple(look(module))
+        found: tuple[_Found, ...] = module.memo[look]
+        return found
+
+    return kept

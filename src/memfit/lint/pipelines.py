@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memfit.lint.keras_code import fit_data, fits, parameters
-from memfit.lint.module import Module, argument, method_name
+from memfit.lint.module import Module, argument, method_name, once
 from memfit.lint.scopes import FunctionNode
 
 METHODS = frozenset(
@@ -83,16 +83,18 @@ class Pipeline:
         )
 
 
+@once
 def pipelines(module: Module) -> Iterator[Pipeline]:
     """Every chain of steps of the file, each as far back as it can be followed."""
-    for call in module.calls:
-        if method_name(call) not in METHODS or _is_continued(module, call):
+    for call in module.calls_to(*METHODS):
+        if method_name(call) is None or _is_continued(module, call):
             continue
         found = pipeline(module, call)
         if found is not None and found.steps and found.is_sure:
             yield found
 
 
+@once
 def trained_on(module: Module) -> Iterator[tuple[ast.Call, Pipeline]]:
     """The pipelines that go into `fit` as training data, with the call."""
     for call in fits(module):

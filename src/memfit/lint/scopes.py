@@ -84,11 +84,26 @@ def outline(tree: ast.Module) -> Outline:
             inner = collect(made, node, scope)
             if inner is not None:
                 scope = inner
-        children = list(ast.iter_child_nodes(node))
+        children = _children(node)
         for child in children:
             parents[child] = node
-        stack.extend((child, scope) for child in reversed(children))
+        children.reverse()
+        stack += [(child, scope) for child in children]
     return made
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """What a node is made of, without whether it is read or written, which is a third of all nodes."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        if name == "ctx":
+            continue
+        value = getattr(node, name, None)
+        if type(value) is list:
+            found += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
 def targets(target: ast.AST, value: ast.expr | None) -> Iterator[tuple[ast.Name, ast.expr | None, tuple[int, ...]]]:

@@ -1,12 +1,14 @@
 """MF016."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 _HEAVY = ("AugMix", "AutoContrast", "CutMix", "Equalization", "MixUp", "RandAugment", "Solarization")
+_WORDS = re.compile("|".join(("Random", *_HEAVY)))
 _LEARNING = ("Conv", "Dense", "LSTM", "GRU", "Embedding", "DepthwiseConv", "SeparableConv", "MultiHeadAttention")
 
 
@@ -46,6 +48,8 @@ class AugmentationInsideModel(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the layer, or where the layers are applied."""
+        if not _WORDS.search(module.source.text):
+            return
         for call in module.calls:
             if module.callee(call) == "keras.Sequential":
                 yield from _in_sequential(module, call)

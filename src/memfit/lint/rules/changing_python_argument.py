@@ -51,6 +51,8 @@ class ChangingPythonArgument(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the argument."""
+        if not any(module.dotted(each) == "tensorflow.function" for each in _functions(module)):
+            return
         for call in module.calls:
             counters = _counters(module, call)
             if not counters or becomes_graph(module, call):
@@ -66,6 +68,15 @@ class ChangingPythonArgument(Rule):
                 yield Problem(
                     given, f"`{text}` is a Python number that changes with every call of a tf.function", fix=fix
                 )
+
+
+def _functions(module: Module) -> Iterator[ast.expr]:
+    """What may be a `tf.function`: decorators, and what is called so."""
+    for function in module.outline.functions:
+        for decorator in () if isinstance(function, ast.Lambda) else function.decorator_list:
+            yield decorator.func if isinstance(decorator, ast.Call) else decorator
+    for call in module.calls_to("function"):
+        yield call.func
 
 
 def _counters(module: Module, call: ast.Call) -> set[str]:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.keras_code import is_model
-from memfit.lint.module import Module, argument, method_name
+from memfit.lint.module import Module, argument
 from memfit.lint.outputs import last_layer, squashing
 from memfit.lint.rule import Problem, Rule
 
@@ -55,8 +55,8 @@ class Float16Softmax(Rule):
         if "mixed_float16" not in module.source.text:
             return
         policy = next((each for each in module.calls if _sets_policy(module, each)), None)
-        for call in module.calls:
-            if policy is None or method_name(call) != "compile" or not isinstance(call.func, ast.Attribute):
+        for call in module.calls_to("compile"):
+            if policy is None or not isinstance(call.func, ast.Attribute):
                 continue
             if is_model(module, call.func.value):
                 layer = last_layer(module, call.func.value)

@@ -51,7 +51,7 @@ class FunctionDefinedInLoop(Rule):
             decorator = graph_decorator(module, function)
             if decorator is not None and any(True for _ in module.loops(function)):
                 yield Problem(decorator, "a tf.function is defined in every turn of the loop")
-        for call in module.calls:
+        for call in module.calls_to("function"):
             if module.callee(call) != "tensorflow.function" or not call.args or becomes_graph(module, call):
                 continue
             # In a table of several functions, each is made once.

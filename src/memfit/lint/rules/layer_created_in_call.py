@@ -56,7 +56,7 @@ class LayerCreatedInCall(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the layer."""
-        for call in module.calls:
+        for call in module.calls_to(*_WEIGHTS):
             name = module.callee(call)
             if name is None or not name.startswith("keras.layers.") or name.rpartition(".")[2] not in _WEIGHTS:
                 continue

@@ -59,8 +59,8 @@ class LossHistoryOfTensors(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the `append`."""
-        for call in module.calls:
-            if method_name(call) != "append" or len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
+        for call in module.calls_to("append"):
+            if len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
                 continue
             loop = next(module.loops(call), None)
             if loop is None or becomes_graph(module, call) or not _is_tensor(module, call.args[0], loop):

@@ -61,8 +61,8 @@ class ModelsBuiltInLoop(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the call that builds the model."""
-        trained = list(fits(module))
-        for call in module.calls:
+        trained = [call for call in fits(module) if any(True for _ in module.loops(call))]
+        for call in module.calls if trained else ():
             loop = next(module.loops(call), None)
             if loop is None or not makes_model(module, call) or _is_short(module, loop):
                 continue

@@ -55,7 +55,7 @@ class PipelineOnGpu(Rule):
                 )
                 if copied is not None and step.method in _WORK:
                     yield Problem(step.word, f"`{step.method}` comes after the copy to the GPU")
-        for call in module.calls:
+        for call in module.calls_to("from_tensor_slices", "from_tensors"):
             if module.callee(call) in _ARRAYS and _under_gpu(module, call):
                 yield Problem(call.func, f"`{method_name(call)}` puts its whole array on the GPU")
 

@@ -48,8 +48,8 @@ class PredictInLoop(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the call."""
-        for call in module.calls:
-            if method_name(call) != "predict" or not isinstance(call.func, ast.Attribute):
+        for call in module.calls_to("predict"):
+            if not isinstance(call.func, ast.Attribute):
                 continue
             loop = next(module.loops(call), None)
             data = argument(call, "x", 0)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.keras_code import is_model
-from memfit.lint.module import Module, argument, is_true, method_name
+from memfit.lint.module import Module, argument, is_true
 from memfit.lint.outputs import last_layer, squashing
 from memfit.lint.rule import Problem, Rule
 
@@ -45,8 +45,8 @@ class SoftmaxBeforeLogitsLoss(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the loss."""
-        for call in module.calls:
-            if method_name(call) != "compile" or not isinstance(call.func, ast.Attribute):
+        for call in module.calls_to("compile"):
+            if not isinstance(call.func, ast.Attribute):
                 continue
             loss = argument(call, "loss", 1)
             made = None if loss is None else module.settled(loss)

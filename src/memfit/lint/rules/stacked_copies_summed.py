@@ -46,7 +46,7 @@ class StackedCopiesSummed(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the reduction."""
-        for call in module.calls:
+        for call in module.calls_to("reduce_sum", "reduce_mean", "sum", "mean"):
             name = module.callee(call)
             if name not in _REDUCING or not call.args:
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memfit.lint.edits import wrapped
 from memfit.lint.keras_code import becomes_graph, is_model
-from memfit.lint.module import Module, method_name, names_in
+from memfit.lint.module import Module, names_in
 from memfit.lint.pipelines import pipeline
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import LoopNode
@@ -51,8 +51,8 @@ class TensorAppendedInLoop(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the `append`."""
-        for call in module.calls:
-            if method_name(call) != "append" or len(call.args) != 1 or becomes_graph(module, call):
+        for call in module.calls_to("append"):
+            if len(call.args) != 1 or becomes_graph(module, call):
                 continue
             loop = next((each for each in module.loops(call) if _over_data(module, each)), None)
             made = _result(module, call.args[0], loop)

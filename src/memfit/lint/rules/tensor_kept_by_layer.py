@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.keras_code import is_layer_class
-from memfit.lint.module import Module, method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 _METHODS = ("call", "train_step", "test_step")
@@ -55,9 +55,9 @@ class TensorKeptByLayer(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the `append`."""
-        for call in module.calls:
+        for call in module.calls_to("append"):
             kept = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if method_name(call) != "append" or not call.args or not _is_own(kept):
+            if not call.args or not _is_own(kept):
                 continue
             function = module.function(call)
             if not isinstance(function, ast.FunctionDef) or function.name not in _METHODS:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.images import ImageArray, holds_images, image_arrays
-from memfit.lint.keras_code import is_model, is_tape, is_training_step
+from memfit.lint.keras_code import is_model, is_tape, is_training_step, tapes
 from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
@@ -56,7 +56,7 @@ class UnbatchedTrainingStep(Rule):
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the call."""
         arrays = image_arrays(module)
-        for call in module.calls:
+        for call in module.calls if tapes(module, module.tree) else ():
             if not call.args or not any(True for _ in module.loops(call)):
                 continue
             function = module.local_function(call.func)
@@ -76,7 +76,7 @@ def _below_tape(module: Module, call: ast.Call) -> bool:
     )
 
 
-def _is_whole(module: Module, node: ast.expr, arrays: list[ImageArray], depth: int = _DEEPEST) -> bool:
+def _is_whole(module: Module, node: ast.expr, arrays: tuple[ImageArray, ...], depth: int = _DEEPEST) -> bool:
     if not isinstance(node, ast.Name):
         return False
     return holds_images(module, node, arrays) or _is_from_datasets(module, node, depth)

@@ -52,7 +52,7 @@ class VariableCreatedInStep(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the variable."""
-        for call in module.calls:
+        for call in module.calls_to("Variable"):
             if module.callee(call) != "tensorflow.Variable":
                 continue
             function = next((each for each in module.functions(call) if not isinstance(each, ast.Lambda)), None)
