@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ from typer.testing import CliRunner
 
 from memfit.cli import app
 from memfit.errors import InputError
+from memfit.lint.registry import RULES
 
+ROOT = Path(__file__).parents[3]
 TEXT = """\
 import tensorflow as tf
 
@@ -67,6 +70,25 @@ def test_a_broken_file_is_exit_code_2_and_the_rest_is_linted(lint, tmp_path):
     assert done.exit_code == 2
     assert "broken.py:2: not linted: syntax error" in done.stdout
     assert "train.py:4:1: MF022" in done.stdout
+
+
+def test_the_readme_shows_what_comes_out(lint, tmp_path):
+    (tmp_path / "train.py").write_text(
+        """import tensorflow as tf
+
+
+def read(path):
+    return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), 3), (224, 224))
+
+
+def pipeline(paths):
+    data = tf.data.Dataset.from_tensor_slices(paths)
+    return data.map(read).shuffle(len(paths)).batch(32).prefetch(2)
+"""
+    )
+    shown = re.search(r"```text\n(train\.py:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    assert lint("train.py").stdout.startswith(shown)
+    assert f"{len(RULES)} rules" in (ROOT / "README.md").read_text()
 
 
 def test_json_for_programs(lint):
