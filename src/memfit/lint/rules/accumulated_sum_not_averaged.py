@@ -23,8 +23,9 @@ class AccumulatedSumNotAveraged(Rule):
     """Gradients of several small batches are summed and applied as a sum.
 
     ## What it does
-    Looks for accumulated gradients that are applied every so many steps (`step % n == 0`) where nothing in the same
-    function or class divides or scales anything. A loss that is scaled, or clipped gradients, are left alone.
+    Looks for accumulated gradients that are applied every so many steps (`step % n == 0`, `tf.cond`) where nothing
+    in the same function or class divides or scales anything. A loss that is scaled, or clipped gradients, are left
+    alone.
 
     ## Why is this bad
     The sum over n batches is n times the gradient of the large batch it stands for: the learning rate is n times
@@ -67,17 +68,24 @@ class AccumulatedSumNotAveraged(Rule):
 
 
 def _every_so_often(module: Module, applied: ast.Call, within: ast.AST) -> bool:
-    for each in ast.walk(within):
-        if isinstance(each, ast.If) and module.inside(applied, each):
+    """Below `if step % n == 0`, or in a function that is given to `tf.cond`."""
+    for each in module.ancestors(applied):
+        if isinstance(each, ast.If) and module.inside(each, within):
             parts = (part for part in ast.walk(each.test) if isinstance(part, ast.BinOp))
             if any(isinstance(part.op, ast.Mod) for part in parts):
                 return True
-    return False
+    function = module.function(applied)
+    return any(
+        module.callee(call) == "tensorflow.cond" and function in map(module.local_function, call.args)
+        for call in module.calls_to("cond")
+    )
 
 
 def _scales(module: Module, within: ast.AST) -> bool:
     for each in ast.walk(within):
-        if isinstance(each, ast.BinOp | ast.AugAssign) and isinstance(each.op, ast.Div | ast.Mult):
+        scaled = isinstance(each, ast.BinOp | ast.AugAssign) and isinstance(each.op, ast.Div | ast.Mult)
+        # `gradients[i] / n` by itself, as a statement, changes nothing.
+        if scaled and not isinstance(module.parent(each), ast.Expr):
             return True
         if isinstance(each, ast.Call):
             name = method_name(each) or (each.func.id if isinstance(each.func, ast.Name) else "")

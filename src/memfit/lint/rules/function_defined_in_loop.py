@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.keras_code import becomes_graph, graph_decorator
+from memfit.lint.keras_code import becomes_graph, graph_decorator, tapes
 from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
@@ -12,8 +12,8 @@ class FunctionDefinedInLoop(Rule):
     """A `tf.function` is made anew in every turn of a loop.
 
     ## What it does
-    Looks for `@tf.function` on a function that is defined in a loop, and for `tf.function(...)` that is called in
-    one.
+    Looks for `@tf.function` on a function that is defined in a loop, or inside of a training step that calls it and
+    is itself called in a loop, and for `tf.function(...)` that is called in a loop.
 
     ## Why is this bad
     Every `tf.function` has its own traces: each turn traces the graph again and keeps it for as long as the
@@ -49,14 +49,36 @@ class FunctionDefinedInLoop(Rule):
         """Find the definition."""
         for function in module.outline.functions:
             decorator = graph_decorator(module, function)
-            if decorator is not None and any(True for _ in module.loops(function)):
+            if decorator is None or isinstance(function, ast.Lambda):
+                continue
+            if any(True for _ in module.loops(function)):
                 yield Problem(decorator, "a tf.function is defined in every turn of the loop")
+            elif (outer := _called_in_loop(module, function)) is not None:
+                message = f"a tf.function is defined every time `{outer.name}` runs, and that is called in a loop"
+                yield Problem(decorator, message)
         for call in module.calls_to("function"):
             if module.callee(call) != "tensorflow.function" or not call.args or becomes_graph(module, call):
                 continue
             # In a table of several functions, each is made once.
             if any(True for _ in module.loops(call)) and not _is_kept(module, call):
                 yield Problem(call, "a tf.function is made in every turn of the loop")
+
+
+def _called_in_loop(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef | None:
+    """The training step that defines and calls a `tf.function`, gives it to nobody, and is called in a loop."""
+    outer = module.parent(function)
+    if not isinstance(outer, ast.FunctionDef) or becomes_graph(module, outer) or not tapes(module, outer):
+        return None
+    names = [each for each in ast.walk(outer) if isinstance(each, ast.Name) and each.id == function.name]
+    called = [each for each in names if isinstance(up := module.parent(each), ast.Call) and up.func is each]
+    if not called or len(called) != len(names):
+        return None
+    looped = (
+        call
+        for call in module.calls_to(outer.name)
+        if module.local_function(call.func) is outer and any(True for _ in module.loops(call))
+    )
+    return outer if any(True for _ in looped) else None
 
 
 def _is_kept(module: Module, call: ast.Call) -> bool:

@@ -105,12 +105,14 @@ def _is_short(module: Module, loop: LoopNode) -> bool:
     """A loop of a few turns, or one that waits for something."""
     if isinstance(loop, ast.While):
         return True
-    if isinstance(loop.iter, ast.List | ast.Tuple):
-        return len(loop.iter.elts) <= _FEW
-    if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range":
-        number = module.number(loop.iter.args[0]) if len(loop.iter.args) == 1 else None
-        return number is not None and number <= _FEW
-    return False
+    given: ast.expr | None = loop.iter
+    while isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and len(given.args) == 1:
+        number = module.number(given.args[0])
+        if given.func.id == "range" and number is not None:
+            return number <= _FEW
+        given = given.args[0]  # enumerate(rates), range(len(rates))
+    listed = None if given is None else module.settled(given)
+    return isinstance(listed, ast.List | ast.Tuple) and len(listed.elts) <= _FEW
 
 
 def _is_cleared(module: Module, loop: LoopNode) -> bool:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.keras_code import becomes_graph, in_function, is_tape
+from memfit.lint.keras_code import becomes_graph, in_function, is_model, is_tape
 from memfit.lint.module import Module, argument, is_true
 from memfit.lint.rule import Problem, Rule
 
@@ -23,9 +23,9 @@ class PersistentTapeNotDeleted(Rule):
     """A persistent tape lives on after its gradients are there.
 
     ## What it does
-    Looks for `GradientTape(persistent=True)` in a loop, or at the top of a script, without `del tape`. In a
-    function that ends after its gradients the tape goes with it, and in a graph it holds nothing: both are left
-    alone.
+    Looks for `GradientTape(persistent=True)` without `del tape`, in a loop, or at the top of a script where a Keras
+    model or layer is called below it. In a function that ends after its gradients the tape goes with it, and in a
+    graph it holds nothing: both are left alone.
 
     ## Why is this bad
     A persistent tape keeps every activation until it is gone. Measured with TensorFlow's GPU allocator on a CPU:
@@ -66,8 +66,18 @@ class PersistentTapeNotDeleted(Rule):
             if becomes_graph(module, block) or _is_deleted(module, block, name):
                 continue
             looped = any(True for _ in module.loops(block))
-            if looped or not in_function(block, module):
+            if looped or (not in_function(block, module) and _has_weights(module, block)):
                 yield Problem(made, f"the persistent tape `{name}` is never deleted")
+
+
+def _has_weights(module: Module, block: ast.With) -> bool:
+    """Whether a Keras layer or model is called below the tape: numbers to try derivatives on take no memory."""
+    for call in ast.walk(block):
+        if isinstance(call, ast.Call) and module.dotted(call.func) is None:
+            made = module.settled(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else call.func
+            if (module.callee(made) or "").startswith("keras.") or is_model(module, call.func):
+                return True
+    return False
 
 
 def _is_deleted(module: Module, block: ast.With, name: str) -> bool:

@@ -2,6 +2,23 @@ from tests.unit.lint.looking import fine, flagged
 
 FLAGGED = [
     """
+    class Net(keras.Model):
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(data)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            for i in range(len(self.totals)):
+                self.totals[i].assign_add(gradients[i])
+            tf.cond(tf.equal(self.count, self.every), self.update, lambda: None)
+
+        def update(self):
+            for i in range(len(self.totals)):
+                self.totals[i] / self.every
+            self.optimizer.apply_gradients(zip(self.totals, self.trainable_variables))  # <-
+            for i in range(len(self.totals)):
+                self.totals[i].assign(tf.zeros_like(self.totals[i]))
+    """,
+    """
     def train(data):
         totals = [tf.zeros_like(v) for v in model.trainable_variables]
         for step, x in enumerate(data):

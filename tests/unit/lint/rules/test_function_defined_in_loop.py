@@ -2,6 +2,19 @@ from tests.unit.lint.looking import fine, flagged
 
 FLAGGED = [
     """
+    def train_step(x):
+        @tf.function  # <-
+        def apply(x):
+            with tf.GradientTape() as tape:
+                loss = model(x)
+            return tape.gradient(loss, model.variables)
+
+        return apply(x)
+
+    for x in data:
+        train_step(x)
+    """,
+    """
     for fold in range(5):
         @tf.function  # <-
         def step(x):
@@ -25,6 +38,26 @@ FLAGGED = [
 ]
 
 FINE = [
+    """
+    def make(rate):
+        @tf.function
+        def step(x):
+            return x * rate
+        step(0.0)
+        return step
+
+    for rate in rates:
+        steps.append(make(rate))
+    """,
+    """
+    def once(x):
+        @tf.function
+        def apply(x):
+            return x
+        return apply(x)
+
+    once(3)
+    """,
     """
     @tf.function
     def step(x):

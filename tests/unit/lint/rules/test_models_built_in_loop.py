@@ -31,6 +31,13 @@ FLAGGED = [
 
 FINE = [
     """
+    rates = [0.1, 0.01]
+    for number, rate in enumerate(rates):
+        model = keras.Sequential([layers.Dense(10)])
+        model.compile("adam", "mse")
+        model.fit(x, y)
+    """,
+    """
     def build():
         model = keras.Sequential([layers.Dense(10)])
         model.compile("adam", "mse")

@@ -9,8 +9,9 @@ FLAGGED = [
         second = tape.gradient(b, two)
     """,
     """
+    layer = layers.Dense(10)
     with tf.GradientTape(persistent=True) as tape:  # <-
-        y = x * x
+        y = layer(x)
     print(tape.gradient(y, x))
     """,
     """
@@ -23,6 +24,11 @@ FLAGGED = [
 ]
 
 FINE = [
+    """
+    with tf.GradientTape(persistent=True) as tape:
+        y = x * x
+    print(tape.gradient(y, x), tape.gradient(y, x))
+    """,
     """
     for x in data:
         with tf.GradientTape(persistent=True) as tape:
