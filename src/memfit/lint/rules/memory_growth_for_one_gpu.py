@@ -14,8 +14,8 @@ class MemoryGrowthForOneGpu(Rule):
     """Memory growth is set for the first GPU only.
 
     ## What it does
-    Looks for `set_memory_growth(gpus[0], True)` in a file that does not set it for other GPUs and does not make the
-    others invisible (`set_visible_devices`, `CUDA_VISIBLE_DEVICES`).
+    Looks for `set_memory_growth(gpus[0], True)` in a function that does not set it for other GPUs, in a file that
+    does not make the others invisible (`set_visible_devices`, `CUDA_VISIBLE_DEVICES`).
 
     ## Why is this bad
     On a machine with several GPUs TensorFlow stops with `ValueError: Memory growth cannot differ between GPU
@@ -47,16 +47,17 @@ class MemoryGrowthForOneGpu(Rule):
 
     def check(self, module: Module) -> Iterator[Problem]:
         """Find the call."""
+        if "VISIBLE_DEVICES" in module.source.text or "set_visible_devices" in module.source.text:
+            return
         calls = list(growths(module))
-        if len(calls) != 1 or "VISIBLE_DEVICES" in module.source.text or "set_visible_devices" in module.source.text:
-            return
-        call = calls[0]
-        device = argument(call, "device", 0)
-        if not isinstance(device, ast.Subscript) or not _is_zero(device.slice) or any(True for _ in module.loops(call)):
-            return
-        if _lists_gpus(module, device.value):
-            gpus = module.source.segment(device.value)
-            yield Problem(call, f"memory growth is set for `{gpus}[0]` alone", fix=_loop(module, call, device))
+        for call in calls:
+            device = argument(call, "device", 0)
+            beside = [each for each in calls if module.function(each) is module.function(call)]
+            if len(beside) > 1 or any(True for _ in module.loops(call)):
+                continue
+            if isinstance(device, ast.Subscript) and _is_zero(device.slice) and _lists_gpus(module, device.value):
+                gpus = module.source.segment(device.value)
+                yield Problem(call, f"memory growth is set for `{gpus}[0]` alone", fix=_loop(module, call, device))
 
 
 def _is_zero(node: ast.expr) -> bool:
