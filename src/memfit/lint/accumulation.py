@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from memfit.lint.expressions import method_name
 from memfit.lint.keras_code import tapes
-from memfit.lint.module import Module, method_name, once
+from memfit.lint.module import Module, once
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, argument, is_true
+from memfit.lint.expressions import argument, is_true
+from memfit.lint.module import Module
 from memfit.lint.pipelines import METHODS
 
 GROWTH = "tensorflow.config.set_memory_growth"

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memfit.lint.module import Module, argument, method_name, once
+from memfit.lint.expressions import argument, method_name
+from memfit.lint.module import Module, once
 from memfit.lint.scopes import LOOPS, FunctionNode, LoopNode
 
 _READERS = frozenset({

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, argument, once
+from memfit.lint.expressions import argument
+from memfit.lint.module import Module, once
 from memfit.lint.scopes import FUNCTIONS, FunctionNode
 
 _MODELS = tuple(f"keras.{name}" for name in "Model Sequential Functional models.load_model models.clone_model".split())

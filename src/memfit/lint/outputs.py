@@ -2,7 +2,8 @@
 
 import ast
 
-from memfit.lint.module import Module, argument
+from memfit.lint.expressions import argument
+from memfit.lint.module import Module
 
 _SQUASHING = ("softmax", "sigmoid")
 

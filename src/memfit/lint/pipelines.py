@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from memfit.lint.expressions import argument, method_name
 from memfit.lint.keras_code import fit_data, fits, parameters
-from memfit.lint.module import Module, argument, method_name, once
+from memfit.lint.module import Module, once
 from memfit.lint.scopes import FunctionNode
 
 METHODS = frozenset(

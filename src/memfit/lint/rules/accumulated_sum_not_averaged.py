@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.accumulation import accumulations
-from memfit.lint.module import Module, method_name
+from memfit.lint.expressions import method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 _SCALING = (

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, argument
+from memfit.lint.expressions import argument
+from memfit.lint.module import Module
 from memfit.lint.pipelines import BATCHING, Pipeline, Step, pipelines
 from memfit.lint.rule import Problem, Rule
 

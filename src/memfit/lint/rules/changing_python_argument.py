@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.edits import wrapped
+from memfit.lint.expressions import argument
 from memfit.lint.keras_code import becomes_graph, traced
-from memfit.lint.module import Module, argument
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 

@@ -4,8 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from memfit.lint.expressions import method_name
 from memfit.lint.keras_code import tapes
-from memfit.lint.module import Module, method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import FUNCTIONS, FunctionNode
 

@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.edits import wrapped
+from memfit.lint.expressions import method_name
 from memfit.lint.keras_code import becomes_graph, is_tape, is_training_step
-from memfit.lint.module import Module, method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import FunctionNode, LoopNode
 

@@ -4,9 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.edits import replaced
+from memfit.lint.expressions import argument
 from memfit.lint.finding import Fix
 from memfit.lint.gpu_settings import growths
-from memfit.lint.module import Module, argument
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from memfit.lint.expressions import argument, same
 from memfit.lint.gpu_settings import growths, limits
-from memfit.lint.module import Module, argument, same
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from memfit.lint.expressions import method_name
 from memfit.lint.keras_code import fits, makes_model
-from memfit.lint.module import Module, method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import LoopNode
 

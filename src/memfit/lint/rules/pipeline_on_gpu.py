@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, method_name
+from memfit.lint.expressions import method_name
+from memfit.lint.module import Module
 from memfit.lint.pipelines import METHODS, pipelines
 from memfit.lint.rule import Problem, Rule
 

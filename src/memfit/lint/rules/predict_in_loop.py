@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from memfit.lint.expressions import argument, method_name
 from memfit.lint.keras_code import is_model
-from memfit.lint.module import Module, argument, method_name
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import LoopNode
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from memfit.lint.edits import replaced
-from memfit.lint.module import Module, argument, same
+from memfit.lint.expressions import argument, same
+from memfit.lint.module import Module
 from memfit.lint.pipelines import BATCHING, FROM_FOLDER, decodes, pipelines
 from memfit.lint.rule import Problem, Rule
 

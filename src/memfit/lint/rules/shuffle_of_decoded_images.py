@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from memfit.lint.module import Module, argument
+from memfit.lint.expressions import argument
+from memfit.lint.module import Module
 from memfit.lint.pipelines import BATCHING, FROM_FOLDER, Pipeline, Step, decodes, pipelines
 from memfit.lint.rule import Problem, Rule
 

@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from memfit.lint.expressions import argument, is_true
 from memfit.lint.keras_code import is_model
-from memfit.lint.module import Module, argument, is_true
+from memfit.lint.module import Module
 from memfit.lint.outputs import last_layer, squashing
 from memfit.lint.rule import Problem, Rule
 

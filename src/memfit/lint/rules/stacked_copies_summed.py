@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from memfit.lint.edits import replaced
+from memfit.lint.expressions import argument
 from memfit.lint.finding import Fix
-from memfit.lint.module import Module, argument
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 _REDUCING = ("tensorflow.reduce_sum", "tensorflow.reduce_mean", "keras.ops.sum", "keras.ops.mean")

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 
 from memfit.lint.edits import wrapped
+from memfit.lint.expressions import names_in
 from memfit.lint.keras_code import becomes_graph, is_model
-from memfit.lint.module import Module, names_in
+from memfit.lint.module import Module
 from memfit.lint.pipelines import pipeline
 from memfit.lint.rule import Problem, Rule
 from memfit.lint.scopes import LoopNode

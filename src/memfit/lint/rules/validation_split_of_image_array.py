@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from memfit.lint.expressions import argument
 from memfit.lint.images import fit_arrays, image_arrays
 from memfit.lint.keras_code import fits
-from memfit.lint.module import Module, argument
+from memfit.lint.module import Module
 from memfit.lint.rule import Problem, Rule
 
 
