@@ -99,7 +99,8 @@ def _device(run: Run) -> Any | None:
         memfit.devices.configure(limit=run.limit or int(0.8 * host_memory().available))
     else:
         # As people do it, without what memfit would set besides.
-        tf.config.experimental.set_memory_growth(gpus[0], True)
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
     return gpus[0] if gpus else None
 
 

@@ -3,12 +3,12 @@
 # Without a GPU the limit is the CPU's: TensorFlow's own GPU allocator, its statistics and its error are the real ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PWD/.venv/bin:$PATH" TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
+export PATH="$PWD/.venv/bin:$PATH" TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" PYTHONUNBUFFERED=1
 record=demo.memfit.jsonl page=demo.memfit.html
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 
-show() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
+show() { printf '\n$ %s\n' "$*"; }
 
 echo "A U-Net, trained at batch 32 in plain Keras where there are 220 MiB:"
 show python examples/train_unet.py
@@ -20,7 +20,8 @@ grep -m 1 "OOM when allocating" "$said"
 
 printf '\nThe same script, not a line changed, with the same batch:\n'
 show memfit run --budget 220MiB examples/train_unet.py
-memfit run --budget 220MiB --record "$record" --force examples/train_unet.py 2> >(grep -v -e "^WARNING: All log" -e "^I0000" >&2)
+# Without what TensorFlow says at its start whatever its log level is.
+memfit run --budget 220MiB --record "$record" --force examples/train_unet.py 2>&1 | sed -u "/^WARNING: All log/d; /^I0000/d"
 
 show memfit report
 memfit report "$record" -o "$page" --force

@@ -15,6 +15,8 @@ SNIPPETS = [text for language, text in BLOCKS if language == "python"]
 COMMANDS = [
     line[2:] for language, text in BLOCKS if language == "console" for line in text.splitlines() if line[:2] == "$ "
 ]
+# Those that trace or train.
+SLOW = re.compile(r"memfit (plan|estimate|run)|examples/")
 
 
 def run(command, **options):
@@ -37,7 +39,9 @@ def test_snippet(snippet):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=pytest.mark.slow) if SLOW.search(each) else each for each in COMMANDS]
+)
 def test_command(command):
     program = command.split()[0]
     if program == "make":  # the targets exist; running the tests from a test would not end
@@ -53,6 +57,7 @@ def test_command(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
@@ -72,13 +77,19 @@ def _without_numbers(line):
     return " ".join(re.sub(r"\b[\d.]+\b|█+", "#", line).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_example(example):
-    if any(f"examples/{example.name}" in command for command in COMMANDS):
-        pytest.skip("it is run as a command of the README")
+    demo = (ROOT / "examples" / "demo.sh").read_text()
+    if any(f"examples/{example.name}" in command for command in (*COMMANDS, demo)):
+        pytest.skip("it is run by a command of the README")
     done = run([sys.executable, str(example)])
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "OOM when allocating tensor" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_look_ends_where_memory_does():
+    assert "OOM when allocating tensor" in run([sys.executable, "examples/first_look.py"]).stdout
 
 
 def test_the_readme_counts_the_catalog_right():

@@ -127,8 +127,8 @@ def latest_record(folder: str | os.PathLike[str] = ".") -> Path:
     found = list(Path(folder).glob(f"*{SUFFIX}")) if Path(folder).is_dir() else []
     if not found:
         raise InputError(
-            f"there is no record (*{SUFFIX}) in {Path(folder).resolve()}. Make one with "
-            "model.fit(..., callbacks=[memfit.Recorder()]), or name the file."
+            f"there is no record (*{SUFFIX}) in {Path(folder).resolve()}. Make one with: memfit run train.py, or with "
+            "model.fit(..., callbacks=[memfit.Recorder()]); or name the file."
         )
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
 

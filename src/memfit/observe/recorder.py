@@ -81,8 +81,9 @@ class Recorder:
         self._passes: dict[Phase, Pass] = {}
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
 
-    def describe(self, *, estimate: Any = None, plan: Any = None) -> None:
-        """Say what was predicted of the model that is trained next, and which plan is applied to it."""
+    def describe(self, *, estimate: Any = None, plan: Any = None, batch_size: int | None = None) -> None:
+        """Say what was predicted of the model that is trained next, which plan is applied to it, and its batch size."""
+        self._batch_size = batch_size
         self._estimate = None if estimate is None else estimate.to_dict()
         self._plan = None if plan is None else plan.to_dict()
 
@@ -223,7 +224,7 @@ class Recorder:
         line = Model(
             at=0,
             model=str(model.name),
-            batch_size=feed.batch_size(),
+            batch_size=feed.batch_size() or self._batch_size,
             regime="xla" if model.jit_compile else "graph",
             parameters=int(model.count_params()) if model.built else None,
             estimate=self._estimate,

@@ -92,7 +92,8 @@ class WatchedFit:
         died = watch.died if watch.died is not None and watch.died.fit == self._number else None
         way = watch.ways.enter(model, self._while_it_lasts, self._recovered, batch=self.batch, spec=spec, died=died)
         self._way = way
-        watch.recorder.describe(estimate=way.estimate, plan=way.plan if way.plan.techniques else None)
+        plan = way.plan if way.plan.techniques else None
+        watch.recorder.describe(estimate=way.estimate, plan=plan, batch_size=self.batch)
         watch.folder.write_progress(
             Progress(self._number, True, fingerprint(model), way.techniques, way.smaller and not way.nothing_smaller)
         )
