@@ -7,7 +7,9 @@ Each model trains in turns with and without the recorder, in one process, so tha
 comes first changes every round. The overhead is the median over the rounds of the difference of the two; "in hooks" is
 the processor time of the recorder itself, which a busy machine disturbs less. Measured twice: in the first 512 steps,
 where every step writes a line, and in a long run, where few do. Profiled steps are left out: they are few and take what
-the profiler takes, which is shown beside it. The bar is 2 % of the step time.
+the profiler takes, which is shown beside it; so is what a fit costs at its end, where the process is looked through for
+leaks. "asked at end" is what any callback costs that Keras calls at a step's end, and so waits for the device after
+every step: the recorder is none. The bar is 2 % of the step time.
 """
 
 import argparse
@@ -66,13 +68,21 @@ def in_turns(
     """The step times of a model with and without a recorder that has seen so many steps already."""
 
     def step_seconds(count: int, callbacks: list[Any]) -> float:
-        began = time.perf_counter()
-        model.fit(data, steps_per_epoch=count, epochs=1, verbose=0, callbacks=callbacks)
-        return (time.perf_counter() - began) / count
+        # From the first step's beginning to the last one's end, which an epoch's end waits for.
+        times: list[float] = []
+        clock = keras().callbacks.LambdaCallback(
+            on_train_batch_begin=lambda batch, **_: None if batch else times.append(time.perf_counter()),
+            on_epoch_end=lambda *_, **__: times.append(time.perf_counter()),
+        )
+        model.fit(data, steps_per_epoch=count, epochs=1, verbose=0, callbacks=[clock, *callbacks])
+        fits.append(time.perf_counter() - times[-1])
+        return (times[-1] - times[0]) / count
+
+    fits: list[float] = []
 
     step_seconds(3, [])
     count = max(5, min(500, round(seconds / step_seconds(5, []))))
-    plain, recorded, hooks = [], [], []
+    plain, recorded, hooks, waiting, at_the_end = [], [], [], [], []
 
     def with_recorder(path: Path) -> None:
         # One of its own for each round, begun before the clock is.
@@ -82,14 +92,20 @@ def in_turns(
             recorder._begun().recording.step("train", 1, 1e-3, 1, 1, when=time.perf_counter())
         spent = timed_hooks(recorder)
         recorded.append(step_seconds(count, [recorder]))
+        at_the_end.append(fits[-1])
         hooks.append(sum(spent) / count)
 
     def without_recorder() -> None:
         step_seconds(1, [])
         plain.append(step_seconds(count, []))
 
+    def with_a_callback_at_the_end() -> None:
+        waiting.append(
+            step_seconds(count, [keras().callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: None)])
+        )
+
     for number in range(rounds):
-        turns = [without_recorder]
+        turns = [without_recorder, with_a_callback_at_the_end]
         turns.append(lambda path=folder / f"{name}-{steps_before}-{number}.memfit.jsonl": with_recorder(path))
         for turn in turns if number % 2 else reversed(turns):
             turn()
@@ -108,6 +124,8 @@ def in_turns(
         "hooks_seconds": statistics.median(hooks),
         "hooks_share": statistics.median(hooks) / statistics.median(plain),
         "overhead": statistics.median(differences),
+        "asked_at_end_overhead": statistics.median(waiting) / statistics.median(plain) - 1,
+        "fit_end_seconds": statistics.median(at_the_end),
         "overhead_quartiles": [differences[len(differences) // 4], differences[-len(differences) // 4]],
         "profiled_step_seconds": None if timeline is None else timeline.seconds,
         "timeline_points": None if timeline is None else len(timeline.points),
@@ -135,7 +153,18 @@ def timed_hooks(recorder: Any) -> list[float]:
 
 def show(outcomes: list[dict[str, Any]], device: str) -> None:
     """Print them as a table."""
-    columns = ("model", "plain ms", "recorded ms", "overhead", "quartiles", "in hooks", "bytes/step", "profiled ms")
+    columns = (
+        "model",
+        "plain ms",
+        "recorded ms",
+        "overhead",
+        "quartiles",
+        "in hooks",
+        "asked at end",
+        "fit end",
+        "bytes/step",
+        "profiled ms",
+    )
     table = Table(*columns, title=device)
     for each in outcomes:
         low, high = each["overhead_quartiles"]
@@ -147,6 +176,8 @@ def show(outcomes: list[dict[str, Any]], device: str) -> None:
             f"[{'green' if each['overhead'] <= _BAR else 'red'}]{each['overhead']:+.2%}",
             f"{low:+.2%} .. {high:+.2%}",
             f"{1e6 * each['hooks_seconds']:.0f} us, {each['hooks_share']:.2%}",
+            f"{each['asked_at_end_overhead']:+.2%}",
+            f"{each['fit_end_seconds']:.2f} s",
             str(each["record_bytes_per_step"]),
             "unknown" if profiled is None else f"{1000 * profiled:.2f}",
         )

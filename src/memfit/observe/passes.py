@@ -58,8 +58,8 @@ class Pass:
     """Observes the steps of a pass, and writes them.
 
     A step is over when the next one begins. Keras would say so at its end as well, but then it waits for the device
-    after every step, which made ResNet50 on an H200 2.6 times slower. So the device may lag behind by a step or two,
-    and times are right on average; memory is counted when a step is handed to the device, and is that of the step.
+    after every step (`CallbackList._configure_async_dispatch`). So the device may lag behind by a step or two, and
+    times are right on average; memory is counted when a step is handed to the device, and is that of the step.
 
     Args:
         watch: What to observe with.

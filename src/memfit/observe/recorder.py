@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Looking through the process for leaks may take this share of the time.
+_LOOKING_SHARE = 0.02
+
+
 class Recorder:
     """Record what a run does with memory: a callback for `fit`, `evaluate` and `predict`.
 
@@ -77,6 +81,7 @@ class Recorder:
         self._profiled = _checked_steps(profile_steps)
         self.describe(estimate=estimate, plan=plan)
         self._found: set[str] = set()
+        self._next_look = 0.0
         self._watch: Watch | None = None
         self._passes: dict[Phase, Pass] = {}
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
@@ -130,10 +135,8 @@ class Recorder:
         recording = self._begun().recording
         recording.finish("train")
         recording.epoch = None
-        for finding in live_findings(self.model, at=recording.now()):
-            if finding.id not in self._found:
-                self._found.add(finding.id)
-                recording.write(finding)
+        if recording.now() >= self._next_look:
+            self._look_through_the_process()
 
     def on_recovery(self, event: Any) -> None:
         """Memory ran out, and `memfit.fit` went on in a smaller way."""
@@ -210,6 +213,18 @@ class Recorder:
         if phase in self._passes:
             self._passes.pop(phase).finish(logs)
             self._write_model(phase)
+
+    def _look_through_the_process(self) -> None:
+        """Write what is found in it now, unless it was found before."""
+        recording = self._begun().recording
+        began = recording.now()
+        for finding in live_findings(self.model, at=began):
+            if finding.id not in self._found:
+                self._found.add(finding.id)
+                recording.write(finding)
+        now = recording.now()
+        # It takes half a second, and a script may fit a thousand times.
+        self._next_look = now + (now - began) / _LOOKING_SHARE
 
     def _batches(self, phase: Phase) -> int | None:
         """How many batches a pass has, where Keras knows it."""

@@ -14,7 +14,7 @@ from memfit.units import format_size
 _ALIVE = 6
 _DROPPED = 8
 _NUMBERED = re.compile(r"_\d+$")
-# What was trained stays even after `clear_session()` and `gc.collect()`: 362 MiB of 20 models of 6 MiB (benchmarks/lint_figures.py).
+# What was trained stays even after `clear_session()` and `gc.collect()` (benchmarks/lint_figures.py: 362 MiB of 361).
 _ONE_PROCESS_EACH = (
     "multiprocessing.get_context('spawn').Process(target=train_one, args=(...))   # one process per model"
 )
