@@ -25,6 +25,14 @@ class DeviceReader:
         """Whether the allocator counts. On a CPU oneDNN's does, and with `TF_CPU_ALLOCATOR_USE_BFC=1` the one a GPU
         has; the plain one, which TensorFlow uses without either, does not."""
 
+    @property
+    def takes_all_at_once(self) -> bool:
+        """Whether the allocator's memory is one region: a GPU's is, unless it may grow; a CPU's grows."""
+        if not self.name.startswith("GPU"):
+            return False
+        gpus = self._tf.config.get_visible_devices("GPU")
+        return not any(self._statistics.get_memory_growth(gpu) for gpu in gpus)
+
     def start(self) -> None:
         """Begin a new peak; neither this nor `read` waits for the device."""
         if self.counts:

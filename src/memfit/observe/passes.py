@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memfit.observe import feed
-from memfit.observe.events import Phase, Retrace
+from memfit.observe.events import Fragmentation, Phase, Retrace
 from memfit.observe.machine import DeviceReader
-from memfit.observe.profiler import ProfiledStep
+from memfit.observe.profiler import ProfiledStep, free_at_peak
 from memfit.observe.recording import Recording
 from memfit.observe.retraces import RetraceWatch
 from memfit.observe.timeline import make_timeline, names_of
@@ -211,4 +211,6 @@ class Pass:
             )
             if line is not None:
                 recording.write(line)
+            if self._watch.device.takes_all_at_once and (free := free_at_peak(profile)) is not None:
+                recording.write(Fragmentation(recording.now(), *free))
         self._not_ours += time.perf_counter() - began

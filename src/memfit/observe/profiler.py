@@ -28,6 +28,10 @@ class Allocation:
     """What the allocator gave, or with a minus took back; at least what was asked for."""
     in_use: int
     """Afterwards."""
+    free: int | None
+    """What is left of the limit then."""
+    scattered: float | None
+    """The share of the allocator's free memory that is not in its largest piece."""
     op: str
     """Empty where the allocator was not told, as for everything that is freed."""
     region: str
@@ -42,6 +46,19 @@ class Profile:
 
     allocations: tuple[Allocation, ...]
     op_types: dict[str, str]
+
+
+def free_at_peak(profile: Profile) -> tuple[int, int] | None:
+    """The bytes that are free when the most are in use, and how many of them are in the largest piece.
+
+    For an allocator that has taken all it may from the start: free memory in several regions is never one piece.
+    """
+    known = [each for each in profile.allocations if each.free is not None and each.scattered is not None]
+    if not known:
+        return None
+    peak = max(known, key=lambda each: each.in_use)
+    free = int(peak.free or 0)
+    return free, int(free * (1 - (peak.scattered or 0.0)))
 
 
 class ProfiledStep:
@@ -126,6 +143,8 @@ def _allocations(plane: Any, names: dict[int, str]) -> Iterator[tuple[str, Alloc
                     address=int(stats.get("addr", 0)),
                     signed_bytes=sign * int(stats.get("allocation_bytes", 0)),
                     in_use=int(stats.get("bytes_allocated", 0)),
+                    free=stats.get("bytes_available"),
+                    scattered=stats.get("fragmentation"),
                     op=str(stats.get("tf_op", "")),
                     region=str(stats.get("region_type", "")),
                     dtype=_dtype(stats.get("data_type")),

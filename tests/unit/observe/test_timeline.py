@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfit.observe.profiler import Allocation, Profile
+from memfit.observe.profiler import Allocation, Profile, free_at_peak
 from memfit.observe.timeline import MOST_POINTS, Held, Names, make_timeline, thinned
 from memfit.trace.reader import layer_of, part_of
 
@@ -22,7 +22,18 @@ def profile(*changes, base=1000):
         in_use += size
         region = "temp" if "temp" in op else "output"
         events.append(
-            Allocation(number * 1_000_000, address, size, in_use, op[0] if op else "", region, "float32", (size // 4,))
+            Allocation(
+                number * 1_000_000,
+                address,
+                size,
+                in_use,
+                None,
+                None,
+                op[0] if op else "",
+                region,
+                "float32",
+                (size // 4,),
+            )
         )
     return Profile(tuple(events), {"call/net/conv_1/Relu": "_FusedConv2D"})
 
@@ -113,3 +124,12 @@ def test_thinning_keeps_the_extremes_the_order_and_the_bound(levels, most):
 @pytest.mark.parametrize("most", [2, 4000])
 def test_few_points_are_left_alone(most):
     assert thinned([(0, 1, 0, 1), (1, 0, 0, -1)], most) == [(0, 1, 0, 1), (1, 0, 0, -1)]
+
+
+def test_what_is_free_at_the_peak_and_in_one_piece():
+    def allocation(in_use, free, scattered):
+        return Allocation(0, 1, 1, in_use, free, scattered, "", "", None, None)
+
+    seen = [allocation(10, 90, 0.0), allocation(60, 40, 0.75), allocation(20, 80, 0.5)]
+    assert free_at_peak(Profile(tuple(seen), {})) == (40, 10)
+    assert free_at_peak(Profile((allocation(10, None, None),), {})) is None
