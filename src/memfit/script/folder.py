@@ -59,6 +59,10 @@ class RunFolder:
         """Keep how far the script came."""
         self._replace(_PROGRESS, json.dumps(asdict(progress)).encode())
 
+    def forget_progress(self) -> None:
+        """Whatever happens from now on, it is not in a `fit`."""
+        (self.path / _PROGRESS).unlink(missing_ok=True)
+
     def snapshot(self, fit: int) -> Any | None:
         """The last snapshot of a `fit`; `None` where there is none."""
         try:

@@ -47,7 +47,10 @@ class Training:
         """The script's last line is done, or this error has ended it."""
         # Threads of the script may still train; the record is closed after them.
         atexit.register(self._close_record, error)
-        if error is not None and out_of_memory(error) is not None and not self._goes_on_elsewhere:
+        if error is None or out_of_memory(error) is None:
+            # Memory that ran out earlier was the script's to deal with, and it has.
+            self._folder.forget_progress()
+        elif not self._goes_on_elsewhere:
             model, batch = self._failed
             explain_at_the_end(model(), batch, self._settings)
 
@@ -87,7 +90,7 @@ class Training:
 
         @wraps(make_train_function)
         def prepared(model: Any, *args: Any, **kwargs: Any) -> Any:
-            fit, self._thread.fit = getattr(self._thread, "fit", None), None
+            fit = getattr(self._thread, "fit", None)
             if fit is not None:
                 fit.prepare()
             return make_train_function(model, *args, **kwargs)

@@ -71,8 +71,11 @@ class WatchedFit:
         with self._while_it_lasts, callbacks_added(self._arguments, ours):
             try:
                 history = fit(*self._arguments.args, **self._arguments.kwargs)
-            except Exception as error:
-                if (said := out_of_memory(error)) is not None and self._way is not None:
+            except BaseException as error:
+                said = out_of_memory(error)
+                if said is None or self._way is None:
+                    self._note(running=False)
+                else:
                     self._note(out_of_memory=said, smaller=not self._way.nothing_smaller)
                 raise
         self._note(running=False)
@@ -81,7 +84,7 @@ class WatchedFit:
     def prepare(self) -> None:
         """Find and apply the model's way; Keras's `fit` calls it when the model is built and the data are looked at."""
         watch, model = self._watch, self._model
-        if self._state is not None and self._state.finished:
+        if self._way is not None or (self._state is not None and self._state.finished):
             return
         self.batch = feed.looked_up_batch_size()
         self._checkpoints.order_repeats = feed.order_repeats()

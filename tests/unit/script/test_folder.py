@@ -22,6 +22,8 @@ def test_there_is_no_progress_before_the_first_fit(folder):
     made = Progress(1, True, "5-abc", {"micro_batch": 8, "remat": ["a..b"]}, True)
     folder.write_progress(made)
     assert folder.progress() == made
+    folder.forget_progress()
+    assert folder.progress() is None
 
 
 def test_only_the_last_snapshots_are_kept(folder, tmp_path):
