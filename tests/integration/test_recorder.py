@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from itertools import pairwise
 
 import pytest
 
@@ -351,3 +352,24 @@ def test_a_compiled_step_is_recorded_too(record):
     assert len(recorded.steps) == 9
     (timeline,) = recorded.timelines
     assert timeline.at_peak[0].op == "the step compiled by XLA"
+
+
+def test_steps_that_are_short_are_taken_together_and_none_is_lost(record):
+    recorded, _ = record(
+        """
+        class Stop(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None): self.model.stop_training = batch == 397
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = np.zeros((4000, 8)), np.zeros((4000, 1))
+        for stop in ([], [Stop()]):
+            model.fit(*data, batch_size=8, epochs=1, verbose=0, callbacks=[recorder, *stop])
+        """,
+        **BFC,
+    )
+    assert [line.steps for line in recorded.epochs] == [500, 398]
+    train = phase(recorded.steps, "train")
+    assert [line.count for line in train[:10]] == [1] * 10
+    assert sum(line.count for line in train) == 898
+    for before, after in pairwise(train):
+        assert after.first == before.first + before.count

@@ -1,5 +1,6 @@
 """One pass over the data, seen step by step: an epoch of training, an evaluation, a prediction."""
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,8 @@ from memfit.observe.timeline import make_timeline, names_of
 
 # As `memfit.measure` does.
 _WARM_UP = 3
+# The first steps of a pass are looked at one by one; later, looking may take this share of the time.
+_ALL_OBSERVED, _LOOKING_SHARE, _MOST_AT_ONCE = 16, 0.015, 32
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Pass:
         self._held: _Executed | None = None
         self._begun_with = 0
         self._first_running = 1
+        self._last_begun = 0
+        self._next_observed = 0
         self._running = False
         self._results_before: int | None = None
         self._profiler: ProfiledStep | None = None
@@ -95,6 +100,10 @@ class Pass:
 
     def step_begins(self, batch: int) -> None:
         """An execution of the step function begins with this batch, counted from 0; the one before is over."""
+        self._last_begun = batch
+        if batch < self._next_observed:
+            return
+        came = time.perf_counter()
         self.step_ended(batch)
         self._begun_with = batch
         self._first_running = self._watch.recording.steps(self._phase) + 1 + (self._held.steps if self._held else 0)
@@ -104,6 +113,17 @@ class Pass:
         self._results_before = feed.latest_results(self._phase)
         self._running = True
         self._step_began = time.perf_counter()
+        self._look_less_often(batch, self._step_began - came)
+
+    def _look_less_often(self, batch: int, seconds: float) -> None:
+        """Take several steps for one where looking at each would take a share of their time that is felt."""
+        if self._steps < _ALL_OBSERVED * self._per_execution or self._batches is None or self._profiler is not None:
+            return
+        step_seconds = (self._lasted / self._steps) * self._per_execution
+        executions = min(_MOST_AT_ONCE, math.ceil(seconds / (_LOOKING_SHARE * step_seconds)))
+        at_once = executions * self._per_execution
+        if not self._watch.profiled.wants(self._first_running, at_once):
+            self._next_observed = batch + at_once
 
     def step_ended(self, next_batch: int | None = None) -> None:
         """The execution that is running, if one is, has ended; the next batch is this one, if there is one."""
@@ -133,8 +153,8 @@ class Pass:
         if before is not None and now in (None, before):
             # It failed, or Keras began it and then found no data left.
             return 0
-        left = self._per_execution if self._batches is None else self._batches - self._begun_with
-        return min(self._per_execution, left)
+        executed = self._last_begun - self._begun_with + self._per_execution
+        return executed if self._batches is None else min(executed, self._batches - self._begun_with)
 
     def finish(self, logs: Any) -> None:
         """The pass is over."""
