@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
+    from memfit import data
     from memfit.estimation.estimate import Estimate, estimate
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
@@ -32,6 +33,7 @@ __all__ = [
     "Recorder",
     "__version__",
     "applied",
+    "data",
     "devices",
     "estimate",
     "explain_oom",
@@ -51,6 +53,7 @@ _LAZY = {
     "Planner": "memfit.planning.planner:Planner",
     "Recorder": "memfit.observe.recorder:Recorder",
     "applied": "memfit.planning.applied:applied",
+    "data": "memfit.data",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "explain_oom": "memfit.observe.oom:explain_oom",

@@ -61,3 +61,7 @@ class BrokenEnvironmentError(MemfitError):
 
 class RecoveryWarning(UserWarning):
     """Memory ran out, and training went on in a smaller way."""
+
+
+class DataWarning(UserWarning):
+    """Something about the data that training goes on without: broken files, a single class."""

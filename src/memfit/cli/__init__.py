@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memfit import __version__
-from memfit.cli import doctor, estimate, gpus, lint, plan, report, run
+from memfit.cli import data, doctor, estimate, gpus, lint, plan, report, run
 from memfit.errors import MemfitError
 from memfit.report.console import stderr
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("data")(data.data)
 app.command("doctor")(doctor.doctor)
 app.command("estimate")(estimate.estimate)
 app.command("gpus")(gpus.gpus)
