@@ -5,12 +5,12 @@ Usage:
     python benchmarks/pipelines.py --gpu [--json OUT.json]
 
 Photographs of realistic size are generated first, the same ones each time: 4,000 JPEGs of 100 KB on average, from
-500 x 375 to 1024 x 768 pixels. Every pipeline reads them in a process of its own. They take turns of a quarter of a
-second, the others stopped meanwhile, so that a machine on which others work treats all alike; a clock runs while it is
-a pipeline's turn. An epoch is from asking for its iterator to its last batch; building the pipeline, which here means
-looking at some files, is shown beside it. Rates are medians over the rounds, and so is how each stood to the best peer
-of the same round; "CPU ms" is the processor time of a sample in the first epoch. Memory is how far the process's
-resident set rose at most above what it was when TensorFlow was loaded and had run one operation.
+500 x 375 to 1024 x 768 pixels. Every pipeline reads them in a process of its own, one after the other, in rounds whose
+order changes, from the system's file cache; a rate is that of the round in which the rest of the machine disturbed
+least, the highest one, and all rounds are in the JSON. An epoch is from asking for its iterator to its last batch;
+building the pipeline, which here means looking at some files, is shown beside it. "CPU ms" is the processor time of a
+sample in the first epoch, at its least. Memory is how far the process's resident set rose at most above what it was
+when TensorFlow was loaded and had run one operation.
 
 Bars: the first epoch at least as fast as the best of the three others (hand-written tf.data, Keras's
 `image_dataset_from_directory`, a Keras `PyDataset`), the second 1.5 times as fast where the cache fits; memory within
@@ -21,9 +21,6 @@ device.
 import argparse
 import json
 import os
-import select
-import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,8 +41,6 @@ from memfit.units import format_size
 
 _PEERS = ("tf.data by hand", "image_dataset_from_directory", "PyDataset")
 _CACHED = "tf.data with cache()"
-# A machine that others use as well changes from second to second, and so do the turns.
-_TURN = 0.25
 _RATES = ("first_epoch_per_second", "second_epoch_per_second")
 _BUDGETS = ("256MiB", "1GiB", "4GiB")
 _FIRST_BAR, _SECOND_BAR, _MEMORY_BAR = 1.0, 1.5, 1.1
@@ -174,24 +169,27 @@ def watched_memory() -> Iterator[Callable[[], int]]:
 
 
 def child(name: str, folder: Path, size: int, batch: int) -> dict[str, Any]:
-    """Build one pipeline and go through two epochs of it, saying where it is: whoever started this keeps the time."""
+    """Build one pipeline and go through two epochs of it."""
     tf, build = tensorflow(), builders(folder, size, batch)[name]
     keras()
     tf.constant(1) + 1
-    _say("ready")
     with watched_memory() as grown:
+        began = time.perf_counter()
         dataset = build()
-        _say("built")
-        processor = []
+        built = time.perf_counter() - began
+        rates, processor = [], []
         for _ in range(2):
-            used, count = time.process_time(), 0
+            began, used, count = time.perf_counter(), time.process_time(), 0
             for _images, labels in dataset:
                 count += int(labels.shape[0])
+            rates.append(count / (time.perf_counter() - began))
             processor.append((time.process_time() - used) / count)
-            _say("epoch")
         result: dict[str, Any] = {
             "pipeline": name,
             "samples": count,
+            "build_seconds": built,
+            "first_epoch_per_second": rates[0],
+            "second_epoch_per_second": rates[1],
             "first_epoch_processor_seconds": processor[0],
             "second_epoch_processor_seconds": processor[1],
             "peak_growth_bytes": grown(),
@@ -205,55 +203,10 @@ def child(name: str, folder: Path, size: int, batch: int) -> dict[str, Any]:
     return result
 
 
-def _say(what: str) -> None:
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
-
-
-class Runner:
-    """A pipeline in a process of its own that runs only while it is its turn."""
-
-    def __init__(self, name: str, arguments: list[str]) -> None:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, __file__, "--child", name, *arguments]
-        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self._granted, self._marks, self.result = 0.0, list[float](), dict[str, Any]()
-        while self._line(None) != "ready":
-            pass
-        self._process.send_signal(signal.SIGSTOP)
-
-    def turn(self, seconds: float) -> bool:
-        """Let it run for so long; whether it wants another turn."""
-        began = time.perf_counter()
-        self._process.send_signal(signal.SIGCONT)
-        while (left := began + seconds - time.perf_counter()) > 0 and not self.result:
-            said = self._line(left)
-            if said in ("built", "epoch"):
-                self._marks.append(self._granted + time.perf_counter() - began)
-            elif said.startswith("{"):
-                self.result = json.loads(said)
-        if self.result:
-            self._process.wait()
-            built, first, second = self._marks
-            count = self.result["samples"]
-            self.result |= {
-                "build_seconds": built,
-                "first_epoch_per_second": count / (first - built),
-                "second_epoch_per_second": count / (second - first),
-            }
-            return False
-        self._process.send_signal(signal.SIGSTOP)
-        self._granted += time.perf_counter() - began
-        return True
-
-    def _line(self, timeout: float | None) -> str:
-        stream = self._process.stdout
-        if stream is None or not select.select([stream], [], [], timeout)[0]:
-            return ""
-        line = stream.readline()
-        if not line:
-            raise RuntimeError(f"a pipeline ended with {self._process.wait()}")
-        return line.decode().strip()
+def _warm(folder: Path) -> None:
+    """Have the files in the system's file cache: pipelines are compared here, not what the disk had to do before."""
+    for path in folder.rglob("*.jpg"):
+        path.read_bytes()
 
 
 def in_child(*arguments: str) -> dict[str, Any]:
@@ -268,33 +221,31 @@ def in_child(*arguments: str) -> dict[str, Any]:
 
 
 def measured(folder: Path, size: int, batch: int, rounds: int, only: list[str] | None) -> list[dict[str, Any]]:
-    """Every pipeline, in turns: each runs for a moment while the others are stopped, until all are through."""
+    """Every pipeline, each round in the other order."""
     names = [name for name in builders(folder, size, batch) if not only or any(each in name for each in only)]
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     arguments = ["--folder", str(folder), "--size", str(size), "--batch", str(batch)]
     for number in range(rounds):
-        runners = {name: Runner(name, arguments) for name in (names if number % 2 == 0 else reversed(names))}
-        waiting = dict(runners)
-        while waiting:
-            waiting = {name: runner for name, runner in waiting.items() if runner.turn(_TURN)}
-        for name, runner in runners.items():
-            runs[name].append(runner.result)
-    peers = [name for name in _PEERS if name in runs]
-    best = {rate: [max(runs[peer][at][rate] for peer in peers) for at in range(rounds)] for rate in _RATES if peers}
-    return [_summed(each, best) for each in runs.values()]
+        for name in names if number % 2 == 0 else reversed(names):
+            _warm(folder)
+            runs[name].append(in_child("--child", name, *arguments))
+    outcomes = [_best(each) for each in runs.values()]
+    for rate in _RATES:
+        peers = [each[rate] for each in outcomes if each["pipeline"] in _PEERS]
+        for each in outcomes:
+            each[f"{rate}_to_best_peer"] = each[rate] / max(peers) if peers else None
+    return outcomes
 
 
-def _summed(runs: list[dict[str, Any]], best: dict[str, list[float]]) -> dict[str, Any]:
-    """The rounds of one pipeline as one: medians, the largest memory, how it stood to the best peer of each round."""
-    keys = ("build_seconds", *_RATES, "first_epoch_processor_seconds", "second_epoch_processor_seconds")
-    medians = {key: statistics.median(run[key] for run in runs) for key in keys}
-    shares = {
-        f"{rate}_to_best_peer": statistics.median(run[rate] / top for run, top in zip(runs, tops, strict=True))
-        for rate, tops in best.items()
+def _best(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rounds of one pipeline as one: the highest rates, the least processor time, the largest memory."""
+    least = ("build_seconds", "first_epoch_processor_seconds", "second_epoch_processor_seconds")
+    return {
+        **runs[0],
+        **{key: min(run[key] for run in runs) for key in least},
+        **{key: max(run[key] for run in runs) for key in (*_RATES, "peak_growth_bytes")},
+        "rates_of_each_round": [[run[rate] for rate in _RATES] for run in runs],
     }
-    peak = max(run["peak_growth_bytes"] for run in runs)
-    rounds = [[run[rate] for rate in _RATES] for run in runs]
-    return {**runs[0], **medians, **shares, "peak_growth_bytes": peak, "rates_of_each_round": rounds}
 
 
 def kept(outcome: dict[str, Any]) -> dict[str, bool]:
@@ -345,8 +296,10 @@ def gpu_child(kind: str, folder: Path, size: int, batch: int) -> dict[str, Any]:
     )
     loss = keras().losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, jit_compile=False)
-    if kind == "one batch, on the device already":
-        train = tf.data.Dataset.from_tensors((tf.zeros([batch, size, size, 3], tf.uint8), tf.zeros([batch], tf.int32)))
+    if kind == "the same batch again and again":
+        with tf.device("CPU:0"):
+            batch_of_zeros = tf.zeros([batch, size, size, 3], tf.uint8), tf.zeros([batch], tf.int32)
+            train = tf.data.Dataset.from_tensors(batch_of_zeros)
         train, validation = train.repeat(20), train.repeat(5)
     else:
         augment = keras().Sequential(augmentation) if kind == "memfit.data" else None
@@ -366,7 +319,7 @@ def gpu_child(kind: str, folder: Path, size: int, batch: int) -> dict[str, Any]:
 
 def gpu(folder: Path, size: int, batch: int) -> list[dict[str, Any]]:
     """What pipelines take of the device, next to a step that is fed from nowhere."""
-    kinds = ("one batch, on the device already", "memfit.data", "augmentation in the model")
+    kinds = ("the same batch again and again", "memfit.data", "augmentation in the model")
     outcomes = [
         in_child("--gpu-child", kind, "--folder", str(folder), "--size", str(size), "--batch", str(batch))
         for kind in kinds

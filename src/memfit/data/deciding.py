@@ -1,8 +1,8 @@
 """Which cache, how much prefetching and how much parallelism a RAM budget allows: pure arithmetic on measured facts.
 
-The room is shared in two steps. Batches on their way get what lets every core work, up to half of a small budget;
-the rest is for caches. So a larger budget never means a smaller cache. Of the caches that fit, those that save most are
-taken.
+The room is shared in two steps. Batches on their way get what lets every core work, up to three fifths of a small
+budget; the rest is for caches. So a larger budget never means a smaller cache. Of the caches that fit, those that save
+most are taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from memfit.units import MIB, format_size
 # What TensorFlow's threads, functions and allocator grew by in `benchmarks/pipelines.py` beside what is counted here.
 OVERHEAD = 64 * MIB
 # The share of a small budget that batches on their way may take.
-_WORKING_SHARE = 0.5
+_WORKING_SHARE = 0.6
 # The sample's average may be below that of all files; a store of encoded files also stops by itself when it is full.
 _ENCODED_MARGIN = 1.1
 
@@ -79,8 +79,8 @@ def _batch_bytes(measured: Measured, split: Split) -> int:
 
 
 def _working_bytes(measured: Measured, split: Split, pace: _Pace) -> int:
-    # A batch is made, and made again when it is augmented; others wait, and one is with the model.
-    batches = pace.parallel_batches * (2 if split.augmented else 1) + pace.prefetch + 1
+    # A batch is made, and made again when it is augmented; others wait; one is used, and the one before not gone.
+    batches = pace.parallel_batches * (2 if split.augmented else 1) + pace.prefetch + 2
     # A picture is resized in float32, and rounded there.
     one_decode = measured.largest_bytes + 2 * 4 * measured.sample_bytes
     return batches * _batch_bytes(measured, split) + pace.parallel_batches * pace.parallel_decodes * one_decode
