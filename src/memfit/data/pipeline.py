@@ -133,8 +133,12 @@ def _loader(recipe: Recipe, paths: Any, broken: BrokenFiles) -> Callable[[Any], 
 
     elif decision.cache == "decoded":
         store = DecodedStore(decision.cached_samples, source.shapes)
+        holds_everything = decision.cached_samples >= len(source.files)
 
         def sample(index: Any) -> tuple[Any, ...]:
+            if holds_everything:
+                # Batches that are here are read as a whole; the first epoch need not ask for each sample.
+                return store.kept(index, source.decode(read(index)))
             return store.through(index, lambda: source.decode(read(index)))
 
     else:

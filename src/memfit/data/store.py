@@ -39,11 +39,12 @@ class DecodedStore:
 
         def made() -> tuple[Any, ...]:
             images = make()
-            return tuple(tf.cond(index < self._count, lambda: self._kept(index, images), lambda: images))
+            return tuple(tf.cond(index < self._count, lambda: self.kept(index, images), lambda: images))
 
         return tuple(tf.cond(self.holds_all(index[None]), lambda: self.read(index), made))
 
-    def _kept(self, index: Any, images: tuple[Any, ...]) -> tuple[Any, ...]:
+    def kept(self, index: Any, images: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Keep one sample, and return it."""
         tf = tensorflow()
         writes = [_write(part, index, image) for part, image in zip(self._parts, images, strict=True)]
         with tf.control_dependencies(writes):
