@@ -94,7 +94,6 @@ def test_a_process_that_is_killed_while_filling_leaves_nothing_that_is_trusted(o
     code = f"""
         import sys, time
         from dataclasses import replace
-from types import SimpleNamespace
         import memfit
         from memfit.data import building, disk
         decide = building.decide

@@ -79,11 +79,12 @@ def _batch_bytes(measured: Measured, split: Split) -> int:
 
 
 def _working_bytes(measured: Measured, split: Split, pace: _Pace) -> int:
-    # A batch is made, and made again when it is augmented; others wait; one is used, and the one before not gone.
-    batches = pace.parallel_batches * (2 if split.augmented else 1) + pace.prefetch + 2
+    # One that is being made is there as samples and, towards the end, as a batch; again when it is augmented. Others
+    # wait, and one is used. In halves: what two batches in the making were measured to take.
+    halves = pace.parallel_batches * (5 if split.augmented else 3) + 2 * pace.prefetch + 2
     # A picture is resized in float32, and rounded there.
     one_decode = measured.largest_bytes + 2 * 4 * measured.sample_bytes
-    return batches * _batch_bytes(measured, split) + pace.parallel_batches * pace.parallel_decodes * one_decode
+    return halves * _batch_bytes(measured, split) // 2 + pace.parallel_batches * pace.parallel_decodes * one_decode
 
 
 def _working(measured: Measured, splits: Sequence[Split], pace: _Pace) -> int:

@@ -44,8 +44,8 @@ def upright(image: Any, way: Any) -> Any:
     tf = tensorflow()
 
     def lying() -> Any:
-        # oneDNN complains about transposing uint8, and does it as well for int8.
-        return tf.bitcast(tf.transpose(tf.bitcast(image, tf.int8), [1, 0, 2]), tf.uint8)
+        # The same as `tf.transpose` for what has no imaginary part; that one has oneDNN complain about uint8.
+        return tf.raw_ops.ConjugateTranspose(x=image, perm=[1, 0, 2])
 
     def turned() -> Any:
         stood_up = tf.cond(way >= LYING, lying, lambda: image)
