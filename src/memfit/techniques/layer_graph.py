@@ -26,6 +26,8 @@ class LayerCall:
     """Bytes of each output for one sample; unknown dimensions count as 1."""
     run: Callable[[Values, Mapping[str, Any]], Sequence[Any]]
     """From the tensors so far and the call's context (`training`) to the tensors of the outputs."""
+    node: Any = None
+    """Keras's own record of the call; `None` where inputs only enter a nested model."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def _nested(node: Any) -> Any | None:
     """The graph of a nested model that is called with its inputs and nothing else."""
     model = node.operation
     functional = getattr(model, "_functional", None) or model
-    plain = not node.arguments.kwargs and len(node.arguments.args) == 1
+    # Keras writes down the mask it looked for, also where there is none.
+    plain = all(value is None for value in node.arguments.kwargs.values()) and len(node.arguments.args) == 1
     if plain and hasattr(functional, "_nodes_by_depth") and len(node.input_tensors) == len(functional.inputs):
         return functional
     return None
@@ -113,7 +116,8 @@ def _take_apart_nested(
 ) -> list[int]:
     def standardise(values: Values, _context: Mapping[str, Any]) -> Sequence[Any]:
         # What the nested model does with its inputs first: data types and ranks.
-        converted: Sequence[Any] = functional._standardize_inputs([values[place] for place in taken])
+        packed = keras().tree.pack_sequence_as(functional._inputs_struct, [values[place] for place in taken])
+        converted: Sequence[Any] = functional._standardize_inputs(packed)
         return converted
 
     name = f"{prefix}{node.operation.name}/"
@@ -134,7 +138,7 @@ def _call(node: Any, taken: list[int], made: list[int], prefix: str, where: dict
         return found
 
     sizes = tuple(_sample_bytes(tensor) for tensor in node.outputs)
-    return LayerCall(f"{prefix}{operation.name}", operation, tuple(taken), tuple(made), sizes, run)
+    return LayerCall(f"{prefix}{operation.name}", operation, tuple(taken), tuple(made), sizes, run, node)
 
 
 def _sample_bytes(tensor: Any) -> int:
