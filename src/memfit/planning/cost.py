@@ -137,6 +137,19 @@ def _convolution(step: Step, number: int, batch: int) -> float:
     return 2 * elements * math.prod(found.kernel) * found.channels[0]
 
 
+def _depthwise(step: Step, number: int, batch: int) -> float:
+    """As a convolution, but each result looks at one channel."""
+    op = step.ops[number]
+    operands = [step.ops[source].outputs[output] for source, output in op.inputs]
+    if "BackpropInput" in op.type:
+        filters, result = operands[1], operands[2]
+    elif "BackpropFilter" in op.type:
+        filters, result = op.outputs[0], operands[2]
+    else:
+        filters, result = operands[1], op.outputs[0]
+    return 2.0 * (result.elements(batch) or 0) * math.prod((filters.dimensions(batch) or (0, 0))[:2])
+
+
 def _matrix_product(step: Step, number: int, batch: int) -> float:
     op = step.ops[number]
     shapes = [step.ops[source].outputs[output].dimensions(batch) for source, output in op.inputs[:2]]
@@ -164,6 +177,8 @@ def _einsum(step: Step, number: int, batch: int) -> float:
 _COUNTED: dict[str, Callable[[Step, int, int], float]] = {
     "Conv": _convolution,
     "_FusedConv": _convolution,
+    "DepthwiseConv": _depthwise,
+    "_FusedDepthwiseConv": _depthwise,
     "MatMul": _matrix_product,
     "_FusedMatMul": _matrix_product,
     "BatchMatMul": _matrix_product,
