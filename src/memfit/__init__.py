@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from memfit.planning.applied import applied
     from memfit.planning.plan import Plan
     from memfit.planning.planner import Planner, plan
+    from memfit.slimming.compare import Comparison, compare
+    from memfit.slimming.slim import slim
     from memfit.techniques.optimizer_state import costs as optimizer_costs
     from memfit.train.fit import fit
 
 __version__ = "0.1.0.dev0"
 __all__ = [
     "GPU",
+    "Comparison",
     "Estimate",
     "Measurement",
     "MemfitError",
@@ -34,6 +37,7 @@ __all__ = [
     "__version__",
     "applied",
     "data",
+    "compare",
     "devices",
     "estimate",
     "explain_oom",
@@ -42,10 +46,12 @@ __all__ = [
     "measure",
     "optimizer_costs",
     "plan",
+    "slim",
 ]
 
 # Public name → where it lives; imported when the name is first used.
 _LAZY = {
+    "Comparison": "memfit.slimming.compare:Comparison",
     "Estimate": "memfit.estimation.estimate:Estimate",
     "GPU": "memfit.hardware.catalog:GPU",
     "Measurement": "memfit.estimation.measure:Measurement",
@@ -54,6 +60,7 @@ _LAZY = {
     "Recorder": "memfit.observe.recorder:Recorder",
     "applied": "memfit.planning.applied:applied",
     "data": "memfit.data",
+    "compare": "memfit.slimming.compare:compare",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "explain_oom": "memfit.observe.oom:explain_oom",
@@ -62,6 +69,7 @@ _LAZY = {
     "measure": "memfit.estimation.measure:measure",
     "optimizer_costs": "memfit.techniques.optimizer_state:costs",
     "plan": "memfit.planning.planner:plan",
+    "slim": "memfit.slimming.slim:slim",
 }
 
 
