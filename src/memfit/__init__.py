@@ -10,6 +10,7 @@ from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
     from memfit import data
+    from memfit import compress, layers
     from memfit.estimation.estimate import Estimate, estimate
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
@@ -38,11 +39,13 @@ __all__ = [
     "applied",
     "data",
     "compare",
+    "compress",
     "devices",
     "estimate",
     "explain_oom",
     "find_gpu",
     "fit",
+    "layers",
     "measure",
     "optimizer_costs",
     "plan",
@@ -61,11 +64,13 @@ _LAZY = {
     "applied": "memfit.planning.applied:applied",
     "data": "memfit.data",
     "compare": "memfit.slimming.compare:compare",
+    "compress": "memfit.compress",
     "devices": "memfit.hardware.devices",
     "estimate": "memfit.estimation.estimate:estimate",
     "explain_oom": "memfit.observe.oom:explain_oom",
     "find_gpu": "memfit.hardware.catalog:find_gpu",
     "fit": "memfit.train.fit:fit",
+    "layers": "memfit.layers",
     "measure": "memfit.estimation.measure:measure",
     "optimizer_costs": "memfit.techniques.optimizer_state:costs",
     "plan": "memfit.planning.planner:plan",
