@@ -12,7 +12,7 @@ from memfit.techniques.layer_graph import LayerCall, LayerGraph, functional_of, 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What stands in a layer's place: one layer, or several in a row, and the weights they start with."""
+    """What stands in a layer's place: one layer, several in a row, or none, and the weights they start with."""
 
     layers: Sequence[Any]
     weights: Sequence[Sequence[Any]] = field(default=())
@@ -130,6 +130,8 @@ def _called(call: LayerCall, layers: Sequence[Any], values: Mapping[int, Any]) -
         lambda each: next(by_old) if isinstance(each, tensor) else each,
         (call.node.arguments.args, call.node.arguments.kwargs),
     )
+    if not layers:
+        return [values[place] for place in call.inputs]
     found = layers[0](*args, **kwargs)
     for layer in layers[1:]:
         found = layer(found)
