@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memfit.planning.applied import applied
     from memfit.planning.plan import Plan
     from memfit.planning.planner import Planner, plan
+    from memfit.slimming.backbones import suggest_backbones
     from memfit.slimming.compare import Comparison, compare
     from memfit.slimming.slim import slim
     from memfit.techniques.optimizer_state import costs as optimizer_costs
@@ -50,6 +51,7 @@ __all__ = [
     "optimizer_costs",
     "plan",
     "slim",
+    "suggest_backbones",
 ]
 
 # Public name → where it lives; imported when the name is first used.
@@ -75,6 +77,7 @@ _LAZY = {
     "optimizer_costs": "memfit.techniques.optimizer_state:costs",
     "plan": "memfit.planning.planner:plan",
     "slim": "memfit.slimming.slim:slim",
+    "suggest_backbones": "memfit.slimming.backbones:suggest_backbones",
 }
 
 
