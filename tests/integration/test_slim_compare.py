@@ -46,6 +46,10 @@ def test_a_peak_that_rises_is_said(separable):
     assert any("the number of parameters falls" in each for each in separable.verdict.gained)
 
 
+def test_the_saved_file_is_the_weights_alone(separable):
+    assert separable.first.file_bytes < 4 * separable.first.parameters + 64 * 1024
+
+
 def test_it_can_be_read_by_people_and_programs(separable):
     text = str(separable)
     for word in ("parameters", "peak of training", "peak of predict", "accuracy", "not gained", "saved weights"):

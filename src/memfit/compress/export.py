@@ -5,15 +5,18 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from memfit.compress.kernels import kernels_of
+from memfit.compress.aware import stripped
 from memfit.errors import InputError
+from memfit.slimming.rebuild import graph_of, rebuild
 
 
 def export(model: Any, path: str | Path, *, force: bool = False) -> int:
     """Save a model as a `.keras` file whose contents are compressed; `keras.saving.load_model` reads it like any other.
 
+    It is saved for use: without its optimizer, and what `quantization_aware` put around layers is taken off.
+
     Args:
-        model: A built Keras model.
+        model: A built Functional or Sequential model.
         path: Where to; it ends in `.keras`.
         force: Replace a file that is there.
 
@@ -21,9 +24,9 @@ def export(model: Any, path: str | Path, *, force: bool = False) -> int:
         The size of the file in bytes.
 
     Raises:
-        InputError: If the name ends otherwise, or the file is there.
+        InputError: If the model is not Functional, the name ends otherwise, or the file is there.
     """
-    kernels_of(model)
+    graph_of(model)
     target = Path(path)
     if target.suffix != ".keras":
         raise InputError(f"path {str(path)!r} must end in .keras, as Keras wants it.")
@@ -31,7 +34,7 @@ def export(model: Any, path: str | Path, *, force: bool = False) -> int:
         raise InputError(f"{str(path)!r} is there already. Pass force=True to replace it.")
     with tempfile.TemporaryDirectory(prefix="memfit-", dir=target.parent) as directory:
         plain, packed = Path(directory) / "plain.keras", Path(directory) / "packed.keras"
-        model.save(plain)
+        rebuild(stripped(model), lambda _: None, compiled=False).save(plain)
         with zipfile.ZipFile(plain) as read, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as written:
             for name in read.namelist():
                 written.writestr(name, read.read(name))

@@ -162,5 +162,10 @@ def saved_bytes(model: Any) -> int:
     """The size of a model's weights in a file, without the optimizer's state."""
     with tempfile.TemporaryDirectory(prefix="memfit-") as directory:
         path = Path(directory) / "model.weights.h5"
-        model.save_weights(path)
+        # Keras would save what hangs on the model, the optimizer's slots with it.
+        optimizer, model.optimizer = model.optimizer, None
+        try:
+            model.save_weights(path)
+        finally:
+            model.optimizer = optimizer
         return path.stat().st_size

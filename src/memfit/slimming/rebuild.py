@@ -69,7 +69,7 @@ def call_counts(graph: LayerGraph) -> dict[int, int]:
     return counts
 
 
-def rebuild(model: Any, change: Change, name: str | None = None) -> Any:
+def rebuild(model: Any, change: Change, name: str | None = None, *, compiled: bool = True) -> Any:
     """Build a model again, layer by layer, nested models taken apart.
 
     Layers that are kept carry their weights over. If the model was compiled, so is the new one, with a fresh optimizer.
@@ -78,6 +78,7 @@ def rebuild(model: Any, change: Change, name: str | None = None) -> Any:
         model: A built Functional or Sequential model.
         change: Which layers are replaced, and by what.
         name: The new model's name; by default the old one.
+        compiled: Whether to compile it, if the model was.
     """
     graph, functional = graph_of(model), functional_of(model)
     values: dict[int, Any] = {}
@@ -102,7 +103,8 @@ def rebuild(model: Any, change: Change, name: str | None = None) -> Any:
         for layer, weights in zip(replacement.layers, replacement.weights, strict=False):
             if weights:
                 layer.set_weights(weights)
-    _compile_like(rebuilt, model)
+    if compiled and model.compiled:
+        _compile_like(rebuilt, model)
     return rebuilt
 
 
@@ -141,8 +143,6 @@ def _called(call: LayerCall, layers: Sequence[Any], values: Mapping[int, Any]) -
 
 def _compile_like(rebuilt: Any, model: Any) -> None:
     """Compile with what the model was compiled with; optimizer and metrics have state, so they are copied."""
-    if not model.compiled:
-        return
     given = dict(model._compile_config.config)
     for key in ("optimizer", "metrics", "weighted_metrics"):
         given[key] = keras().tree.map_structure(_fresh, given.get(key))
