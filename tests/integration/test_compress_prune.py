@@ -60,8 +60,13 @@ def test_two_of_four_skips_what_does_not_come_in_fours():
 
 @pytest.mark.parametrize(
     "plan",
-    [memfit.Plan(remat=2), memfit.Plan(micro_batch=4), memfit.Plan(precision="mixed_float16")],
-    ids=["remat", "micro_batch", "precision"],
+    [
+        memfit.Plan(remat=2, micro_batch=4, precision="mixed_float16"),
+        pytest.param(memfit.Plan(remat=2), marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(micro_batch=4), marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(precision="mixed_float16"), marks=pytest.mark.slow),
+    ],
+    ids=["all", "remat", "micro_batch", "precision"],
 )
 def test_planned_training_prunes_alike(plan):
     model = network()

@@ -95,8 +95,13 @@ def test_folding_normalisation_changes_no_answer(trained):
 
 @pytest.mark.parametrize(
     "plan",
-    [None, memfit.Plan(micro_batch=8, remat=2), memfit.Plan(precision="mixed_float16")],
-    ids=["plain", "slices", "mixed"],
+    [
+        memfit.Plan(remat=2, micro_batch=8, precision="mixed_float16"),
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(remat=2, micro_batch=8), marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(precision="mixed_float16"), marks=pytest.mark.slow),
+    ],
+    ids=["all", "plain", "slices", "mixed"],
 )
 def test_training_that_sees_the_rounding(trained, tmp_path, plan):
     aware = memfit.compress.quantization_aware(trained)

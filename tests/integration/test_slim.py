@@ -178,8 +178,13 @@ def test_by_size_only_large_kernels_are_separated():
 
 @pytest.mark.parametrize(
     "plan",
-    [memfit.Plan(remat=2), memfit.Plan(micro_batch=2), memfit.Plan(precision="mixed_float16")],
-    ids=["remat", "micro_batch", "precision"],
+    [
+        memfit.Plan(remat=2, micro_batch=2, precision="mixed_float16"),
+        pytest.param(memfit.Plan(remat=2), marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(micro_batch=2), marks=pytest.mark.slow),
+        pytest.param(memfit.Plan(precision="mixed_float16"), marks=pytest.mark.slow),
+    ],
+    ids=["all", "remat", "micro_batch", "precision"],
 )
 def test_after_and_before_planned_training(plan):
     model = network(residual)
