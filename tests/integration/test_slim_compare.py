@@ -42,7 +42,7 @@ def test_a_peak_that_rises_is_said(separable):
     assert separable.second.train_peak.value > separable.first.train_peak.value
     said = " ".join(separable.verdict.not_gained)
     assert "the peak of training rises by" in said
-    assert "keeps the result of its first half" in said
+    assert "activations, not parameters, fill the memory" in said
     assert any("the number of parameters falls" in each for each in separable.verdict.gained)
 
 

@@ -29,6 +29,7 @@ class ModelFacts:
     train_peak: Peak
     """Predicted, like all peaks without "measured"."""
     predict_peak: Peak | None
+    """With the optimizer's state in memory, as between epochs of `fit`."""
     step_seconds: float
     """Predicted, for comparing only: no card reaches its peak rates."""
     file_bytes: int
