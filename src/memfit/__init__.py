@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from memfit.errors import MemfitError
 
 if TYPE_CHECKING:
-    from memfit import data
-    from memfit import compress, layers
+    from memfit import compress, data, layers
     from memfit.estimation.estimate import Estimate, estimate
     from memfit.estimation.measure import Measurement, measure
     from memfit.hardware import devices
@@ -38,9 +37,9 @@ __all__ = [
     "Recorder",
     "__version__",
     "applied",
-    "data",
     "compare",
     "compress",
+    "data",
     "devices",
     "estimate",
     "explain_oom",
