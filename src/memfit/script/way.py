@@ -201,7 +201,7 @@ def _plain_sentence(plain: Estimate, budget: int) -> str:
     peak = plain.steady_peak
     kind, most = max(plain.breakdown().items(), key=lambda each: each[1])
     fits = "more than" if peak.high > budget else "within"
-    share = f"{most / sum(plain.breakdown().values()):.0%} of it {kind}"
+    share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {kind}"
     return (
         f"as it is, a step takes {format_size(peak.value)} by prediction, {share}; that is {fits} {format_size(budget)}"
     )
