@@ -51,8 +51,13 @@ def order_repeats() -> bool:
     if hasattr(adapter, "_first_batches") or hasattr(adapter, "py_dataset"):
         return False
     if (dataset := getattr(adapter, "_dataset", None)) is not None:
-        return not any("Shuffle" in type(each).__name__ for each in _with_inputs(dataset))
+        return comes_again(dataset)
     return getattr(adapter, "_shuffle", True) is False
+
+
+def comes_again(dataset: Any) -> bool:
+    """Whether a `tf.data` pipeline would give the same data in the same order to another process."""
+    return not any("Shuffle" in type(each).__name__ or _has_state(each) for each in _with_inputs(dataset))
 
 
 def latest_results(phase: str) -> int | None:
@@ -80,6 +85,12 @@ def _with_inputs(dataset: Any) -> Iterator[Any]:
     yield dataset
     for each in dataset._inputs():
         yield from _with_inputs(each)
+
+
+def _has_state(dataset: Any) -> bool:
+    """Whether a stage of a pipeline calls a function that may give something else the next time."""
+    graph = getattr(getattr(getattr(dataset, "_map_func", None), "function", None), "graph", None)
+    return graph is not None and any(each.op_def.is_stateful for each in graph.get_operations())
 
 
 def _rows(batch: Any) -> int | None:
