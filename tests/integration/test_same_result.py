@@ -72,6 +72,8 @@ def in_float64():
     keras.config.set_floatx("float64")
     yield
     keras.config.set_floatx(before)
+    # Keras keeps the policy it made of the other type.
+    keras.config.set_dtype_policy(before)
 
 
 def compiled(build, *, jit):
