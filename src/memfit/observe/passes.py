@@ -84,6 +84,7 @@ class Pass:
         self._held: _Executed | None = None
         self._begun_with = 0
         self._first_running = 1
+        self._begun = False
         self._last_begun = 0
         self._next_observed = 0
         self._running = False
@@ -104,6 +105,9 @@ class Pass:
         if batch < self._next_observed:
             return
         came = time.perf_counter()
+        if not self._begun:
+            # Filling a pipeline's buffers is no step's time.
+            self._begun, self._started = True, came
         self.step_ended(batch)
         self._begun_with = batch
         self._first_running = self._watch.recording.steps(self._phase) + 1 + (self._held.steps if self._held else 0)

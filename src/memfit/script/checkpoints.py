@@ -7,6 +7,7 @@ from typing import Any
 from memfit.errors import InputError
 from memfit.framework import as_keras_callback
 from memfit.script.fit_state import FitState, known, put_back
+from memfit.script.words import say
 from memfit.train.snapshot import restore_snapshot, take_snapshot
 
 # A snapshot may take this share of the time since the last.
@@ -71,7 +72,6 @@ class Checkpoints:
         """Whether the data come in the same order again."""
         self.restored = False
         """Whether the model is where `resumed` has it."""
-        self.why_not_restored: str | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """Put back what another process has left."""
@@ -80,7 +80,8 @@ class Checkpoints:
         try:
             self._restore(self._resumed)
         except InputError as error:
-            self.why_not_restored, self._resumed = str(error), None
+            say(f"training begins anew: {error}")
+            self._resumed = None
             return
         self.restored = True
         # As Keras's own BackupAndRestore does, whose position is another one.

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memfit.errors import InputError, MemfitError
@@ -64,7 +64,8 @@ class Ways:
         self._device = DeviceReader()
         self._saved = None if settings.plan in (AUTO, NONE) else Plan.load(settings.plan)
         self._known: dict[tuple[str, int | None], Way] = {}
-        self._kept: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
+        # The model itself holds what it recovers with; holding that here as well would keep every model alive.
+        self._kept: weakref.WeakKeyDictionary[Any, tuple[Way, weakref.ref[Recovering]]] = weakref.WeakKeyDictionary()
 
     def enter(
         self,
@@ -86,18 +87,20 @@ class Ways:
             spec: What a batch looks like.
             died: How far the process came that died in this `fit`, and with which plan.
         """
-        kept = self._kept.get(model)
-        if kept is not None and kept.recovering is not None and kept.recovering.in_place:
-            return kept
+        before = self._kept.get(model)
+        kept = None if before is None else before[1]()
+        if before is not None and kept is not None and kept.in_place:
+            kept.notify = notify
+            return replace(before[0], recovering=kept)
         way = self._found(model, batch, spec, died)
         if not self._settings.recover or not _recoverable(model):
             stack.enter_context(applied(model, way.plan))
             return way
         recovering = Recovering(model, way.plan, numerics=self._settings.numerics, notify=notify)
-        way = Way(way.plan, way.smaller, way.estimate, recovering)
+        way = replace(way, recovering=recovering)
         if way.techniques.keys() <= _UNSEEN:
             recovering.__enter__()
-            self._kept[model] = way
+            self._kept[model] = replace(way, recovering=None), weakref.ref(recovering)
         else:
             stack.enter_context(recovering)
         return way

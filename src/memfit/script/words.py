@@ -17,5 +17,7 @@ def say(text: str) -> None:
 
 def refuse(error: MemfitError) -> NoReturn:
     """Say what cannot be done and end the program: what was asked of memfit is wrong, not the script."""
-    stderr().print(f"[bold red]error:[/] {visible(str(error))}", markup=True, soft_wrap=True)
+    console = stderr()
+    console.print("error:", style="bold red", end=" ")
+    console.print(visible(str(error)), soft_wrap=True, markup=False)
     raise SystemExit(error.exit_code)

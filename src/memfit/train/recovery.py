@@ -81,7 +81,9 @@ class Recovering:
     def __init__(self, model: Any, plan: Plan, *, numerics: Grade = "exact", notify: Notify = warn) -> None:
         check(model, plan)
         self.plan = plan
-        self._model, self._numerics, self._notify = model, numerics, notify
+        self._model, self._numerics = model, numerics
+        self.notify = notify
+        """Whom to tell of each time."""
         self._applied = ExitStack()
         self._steps: dict[Phase, int] = {"train": 0, "validation": 0}
         self._functions: dict[Phase, Transaction] = {}
@@ -151,7 +153,7 @@ class Recovering:
                 continue
             if said is not None:
                 seconds = time.perf_counter() - began
-                self._notify(Recovered(phase, self._steps[phase], *said, self._techniques(phase), seconds))
+                self.notify(Recovered(phase, self._steps[phase], *said, self._techniques(phase), seconds))
             return logs
 
     def _function(self, phase: Phase) -> Transaction:
