@@ -44,6 +44,8 @@ class Run:
     """Something else to train in: `module:context manager`."""
     batches: int = 1
     """Batches to a step, for those who accumulate."""
+    slim: Mapping[str, Any] | None = None
+    """What `memfit.slim` is to make of the model."""
     limit: int | None = None
     """The memory the device may use, in bytes; `None` lets it grow."""
 
@@ -112,7 +114,8 @@ def run_one(run: Run, steps: int) -> dict[str, Any]:
 
     gpu = _device(run)
     keras.utils.set_random_seed(0)
-    with built(run.row) as model:
+    with built(run.row) as whole:
+        model = memfit.slim(whole, **run.slim) if run.slim else whole
         model.compile(model.optimizer, model.loss, jit_compile=run.jit)
         with _trained_in(run, model):
             rng = np.random.default_rng(0)

@@ -28,6 +28,7 @@ from memfit.units import MIB
 _MODELS = {
     "resnet50": {"model": "ResNet50", "size": 224, "batch": 64},
     "unet": {"model": "unet", "size": 256, "batch": 8},
+    "vgg16": {"model": "VGG16", "size": 224, "batch": 32},
     "transformer": {"model": "transformer", "size": 256, "batch": 16},
 }
 _REGIMES = {"xla": True, "graph": False}
@@ -48,6 +49,8 @@ _PLANS: dict[str, dict[str, Any]] = {
     "fused_batch_norm + bfloat16": {"fused_batch_norm": True, "precision": "mixed_bfloat16"},
 }
 _PEERS = ("peer: accumulation", "peer: recompute_grad")
+_SLIMMED: dict[str, dict[str, Any]] = {"slim: separable": {"separable": True}, "slim: half as wide": {"width": 0.5}}
+_WITH_NORMALISATION, _WITH_CONVOLUTIONS = ("resnet50", "unet"), ("resnet50", "unet", "vgg16")
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,10 @@ def cases() -> list[Case]:
     found = []
     for model in _MODELS:
         for regime in _REGIMES:
-            for variant in ("plain", *_PLANS, *_PEERS):
-                if variant.startswith("fused") and (regime == "xla" or model == "transformer"):
+            for variant in ("plain", *_PLANS, *_PEERS, *_SLIMMED):
+                if variant.startswith("fused") and (regime == "xla" or model not in _WITH_NORMALISATION):
+                    continue
+                if variant in _SLIMMED and model not in _WITH_CONVOLUTIONS:
                     continue
                 found.append(Case(model, regime, variant))
     return found
@@ -94,20 +99,30 @@ def run_of(case: Case) -> Run:
         row = {**row, "accum": _SLICES, "batch": row["batch"] // _SLICES}
         return Run(case.name, row, _REGIMES[case.regime], batches=_SLICES)
     peer = "peers:recompute_grad" if case.variant == "peer: recompute_grad" else None
-    given = None if plan is None else plan.to_dict()
-    return Run(case.name, row, _REGIMES[case.regime], plan=given, recovers=case.variant == "recover", peer=peer)
+    return Run(
+        case.name,
+        row,
+        _REGIMES[case.regime],
+        plan=None if plan is None else plan.to_dict(),
+        recovers=case.variant == "recover",
+        peer=peer,
+        slim=_SLIMMED.get(case.variant),
+    )
 
 
 def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
     """Each measured case with what the estimate of its planned step says."""
     for each in outcomes:
         case = Case(each["model"], each["regime"], each["variant"])
-        if "failure" in each or (plan_of(case) is None and case.variant != "plain"):
+        if "failure" in each or case.variant in _PEERS:
             continue
-        row = run_of(case).row
-        with built(row) as model, memfit.applied(model, plan_of(case) or memfit.Plan()):
+        run = run_of(case)
+        row = run.row
+        with built(row) as whole:
+            model = memfit.slim(whole, **run.slim) if run.slim else whole
             batch, kept = row["batch"], resident_bytes(model, row["batch"])
-            found = memfit.estimate(model, batch_size=batch, gpu=gpu, jit=_REGIMES[case.regime], resident=kept)
+            with memfit.applied(model, plan_of(case) or memfit.Plan()):
+                found = memfit.estimate(model, batch_size=batch, gpu=gpu, jit=_REGIMES[case.regime], resident=kept)
             predicted = found.steady_peak.value
         yield {**each, "predicted_steady_peak_bytes": predicted}
 

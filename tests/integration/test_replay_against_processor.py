@@ -9,8 +9,9 @@ import memfit
 TOLERANCE = 0.05
 # oneDNN orders the consumers of a tensor by addresses, so TensorFlow runs a step in one of several orders, of which
 # the replay has to meet one. In twelve runs the U-Net took 77.9 to 97.4 MiB, the transformer 79.7 to 86.0 and the MLP
-# 61.0 or 62.1; the CNN took 154.2, and once, on a busy machine, 162.8.
-ORDERS = {"unet": 8}
+# 61.0 or 62.1; the CNN took 154.2, and once, on a busy machine, 162.8. Of the U-Net's runs a third take the order of
+# the replay, so that all of eight may miss it.
+ORDERS = {"unet": 24}
 MOST_ORDERS = 4
 
 

@@ -32,19 +32,20 @@ def converted(model: Any, scheme: Scheme | None, samples: Sequence[Sequence[Any]
         scheme: How it is quantized; `None` leaves it in float32.
         samples: For int8: what its inputs look like, each as one array per input.
     """
-    tf = tensorflow()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([_frozen(model)])
-    if scheme is not None:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if scheme == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    if scheme == "int8":
-        converter.representative_dataset = lambda: iter([list(sample) for sample in samples])
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    tf, frozen = tensorflow(), _frozen(model)
     try:
         with warnings.catch_warnings(), _quietly():
-            # It asks for statistics that calibration finds by itself.
+            # It asks for an object to keep variables alive, and there are none; and for statistics that calibration
+            # finds by itself.
             warnings.simplefilter("ignore")
+            converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen])
+            if scheme is not None:
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            if scheme == "float16":
+                converter.target_spec.supported_types = [tf.float16]
+            if scheme == "int8":
+                converter.representative_dataset = lambda: iter([list(sample) for sample in samples])
+                converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             contents: bytes = converter.convert()
     except Exception as error:
         # The converter raises what its passes raise: ConverterError, RuntimeError, ValueError.
