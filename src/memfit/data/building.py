@@ -98,8 +98,8 @@ def _source(material: Material, settings: Settings) -> Source:
         image = picture(contents[0], size, exact=settings.exact)
         return (image, mask(contents[1], size)) if material.pairs else (image,)
 
-    def full_size(contents: Any) -> Any:
-        return tf.reduce_prod(decoded_shape(contents[0]))
+    def unpacked(contents: Any) -> Any:
+        return tf.reduce_prod(decoded_shape(contents[0], size, exact=settings.exact))
 
     shapes: tuple[tuple[int, ...], ...] = ((*size, CHANNELS), (*size, 1)) if material.pairs else ((*size, CHANNELS),)
     # Traced once, for the sample and for every pipeline.
@@ -108,7 +108,7 @@ def _source(material: Material, settings: Settings) -> Source:
         material.files,
         tf.function(as_written(decode), input_signature=given),
         shapes,
-        tf.function(as_written(full_size), input_signature=given),
+        tf.function(as_written(unpacked), input_signature=given),
     )
 
 

@@ -25,35 +25,40 @@ def picture(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
         exact: Whether JPEGs are decoded in full.
     """
     tf = tensorflow()
-    image = tf.cond(
+    # Every branch is a function of its own that TensorFlow sets up again for each epoch: there are few.
+    image, way = _decoded(contents, size, exact=exact)
+    return tf.ensure_shape(upright(_resized(image, _lying_or_not(size, way)), way), (*size, CHANNELS))
+
+
+def decoded_shape(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
+    """Height, width and channels of a picture as it is decoded, before it is resized."""
+    return tensorflow().shape(_decoded(contents, size, exact=exact)[0])
+
+
+def _decoded(contents: Any, size: tuple[int, int], *, exact: bool) -> tuple[Any, Any]:
+    """A picture and its orientation."""
+    tf = tensorflow()
+    image, way = tf.cond(
         tf.strings.substr(contents, 0, 2) == _JPEG,
         lambda: _jpeg(contents, size, exact=exact),
-        lambda: _resized(_other(contents), tf.constant(size)),
+        lambda: (_other(contents), tf.constant(1)),
     )
-    return tf.ensure_shape(image, (*size, CHANNELS))
+    return image, way
 
 
-def decoded_shape(contents: Any) -> Any:
-    """Height, width and channels of a picture unpacked in full."""
-    tf = tensorflow()
-    return tf.cond(
-        tf.strings.substr(contents, 0, 2) == _JPEG,
-        lambda: tf.io.extract_jpeg_shape(contents),
-        lambda: tf.shape(_other(contents)),
-    )
-
-
-def _jpeg(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
+def _jpeg(contents: Any, size: tuple[int, int], *, exact: bool) -> tuple[Any, Any]:
     tf = tensorflow()
     way = orientation(contents)
-    # What lies on its side is resized lying, and turned when it is small.
-    wanted = tf.where(way >= LYING, tf.constant(size[::-1]), tf.constant(size))
     if exact:
-        image = tf.io.decode_jpeg(contents, channels=CHANNELS)
-    else:
-        chosen = _best_ratio(tf.io.extract_jpeg_shape(contents)[:2], wanted)
-        image = tf.switch_case(chosen, [_decoder(contents, ratio) for ratio in _RATIOS])
-    return upright(_resized(image, wanted), way)
+        return tf.io.decode_jpeg(contents, channels=CHANNELS), way
+    chosen = _best_ratio(tf.io.extract_jpeg_shape(contents)[:2], _lying_or_not(size, way))
+    return tf.switch_case(chosen, [_decoder(contents, ratio) for ratio in _RATIOS]), way
+
+
+def _lying_or_not(size: tuple[int, int], way: Any) -> Any:
+    """The size to resize to: what lies on its side is resized lying, and turned when it is small."""
+    tf = tensorflow()
+    return tf.where(way >= LYING, tf.constant(size[::-1]), tf.constant(size))
 
 
 def _best_ratio(there: Any, wanted: Any) -> Any:

@@ -22,9 +22,9 @@ class Measured:
     encoded_bytes: int
     """As it lies on disk, on average."""
     decoded_bytes: int
-    """Unpacked to full size, on average."""
+    """Unpacked, on average: in full, or as small as the decoder makes it."""
     largest_bytes: int
-    """What reading the largest of them held at once: its file and its pixels."""
+    """What reading the largest of them holds at once: its file and its pixels."""
     sample_bytes: int
     """As it is fed: resized, one byte per channel."""
     read_seconds: float

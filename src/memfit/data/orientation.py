@@ -29,8 +29,8 @@ def orientation(contents: Any) -> Any:
     upright_way = tf.constant(1)
 
     def said() -> Any:
-        near = tf.strings.regex_full_match(head, _NEAR)
-        block = tf.cond(near, lambda: head, lambda: tf.strings.substr(contents, 0, _LONG_HEAD))
+        length = tf.where(tf.strings.regex_full_match(head, _NEAR), _HEAD, _LONG_HEAD)
+        block = tf.strings.substr(contents, 0, length)
         # Where the pattern does not match, the block comes back as it is.
         found = tf.strings.regex_replace(block, _PATTERN, r"\1\2", replace_global=False)
         number = tf.io.decode_raw(tf.strings.substr(found, 0, 1), tf.uint8)[0]
@@ -43,12 +43,10 @@ def upright(image: Any, way: Any) -> Any:
     """Turn and mirror a picture as its orientation says; those from 5 on lie on their side."""
     tf = tensorflow()
 
-    def lying() -> Any:
-        # The same as `tf.transpose` for what has no imaginary part; that one has oneDNN complain about uint8.
-        return tf.raw_ops.ConjugateTranspose(x=image, perm=[1, 0, 2])
-
     def turned() -> Any:
-        stood_up = tf.cond(way >= LYING, lying, lambda: image)
+        axes = tf.where(way >= LYING, [1, 0, 2], [0, 1, 2])
+        # The same as `tf.transpose` for what has no imaginary part; that one has oneDNN complain about uint8.
+        stood_up = tf.raw_ops.ConjugateTranspose(x=image, perm=axes)
         return tf.raw_ops.Reverse(tensor=stood_up, dims=tf.gather(tf.constant(_MIRRORED), way - 1))
 
     return tf.cond(way == 1, lambda: image, turned)

@@ -26,8 +26,8 @@ class Source:
     """The bytes of a sample's files to its parts, in a graph."""
     shapes: tuple[tuple[int, ...], ...]
     """The shapes of the parts, all of them uint8."""
-    full_sizes: Callable[[Any], Any]
-    """The bytes a sample's files take unpacked in full, in a graph."""
+    unpacked: Callable[[Any], Any]
+    """The bytes a sample's picture takes when it is decoded and not yet resized, in a graph."""
 
     @property
     def sample_bytes(self) -> int:
@@ -69,7 +69,7 @@ def measure(
                 read = time.perf_counter()
                 parts = source.decode(contents)
                 decoded = time.perf_counter()
-                size = int(source.full_sizes(contents))
+                size = int(source.unpacked(contents))
             except tf.errors.OpError as error:
                 broken.append(Broken(" + ".join(paths), said(error)))
                 if on_error == "raise":

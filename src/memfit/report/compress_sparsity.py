@@ -3,35 +3,22 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from memfit.report.tables import as_text, html_table, table
 
 if TYPE_CHECKING:
     from memfit.compress.sparsity import SparsityReport
 
-_COLUMNS = ("layer", "shape", "weights", "zero", "2:4")
+_COLUMNS, _NUMBERS = ("layer", "shape", "weights", "zero", "2:4"), (1, 2, 3, 4)
 
 
 def sparsity_text(report: "SparsityReport") -> str:
     """A table, for `print(report)`."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "layer" else "right")
-    for row in _rows(report):
-        table.add_row(*map(Text, row))
-    console = Console(width=100, no_color=True, highlight=False, emoji=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(_head(report))
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+    return as_text(_head(report), table(_COLUMNS, _rows(report), numbers=_NUMBERS))
 
 
 def sparsity_html(report: "SparsityReport") -> str:
-    """A table for notebooks."""
-    heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in _rows(report))
-    return f"<div>{escape(_head(report))}<table><tr>{heads}</tr>{rows}</table></div>"
+    """The same for notebooks."""
+    return f"<div>{escape(_head(report))}{html_table(_COLUMNS, _rows(report), numbers=_NUMBERS)}</div>"
 
 
 def _head(report: "SparsityReport") -> str:

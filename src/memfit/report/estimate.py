@@ -3,10 +3,11 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memfit.report.tables import as_text
 from memfit.units import format_size
 
 if TYPE_CHECKING:
@@ -47,10 +48,7 @@ def render_estimate(estimate: "Estimate", *, phases: bool = False) -> Renderable
 
 def estimate_text(estimate: "Estimate") -> str:
     """The same as plain text, for `print(estimate)`."""
-    console = Console(width=100, no_color=True, highlight=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(render_estimate(estimate))
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+    return as_text(render_estimate(estimate))
 
 
 def estimate_html(estimate: "Estimate") -> str:

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from memfit.report.plan_words import RESULTS, slowdown_percent, speed_words, technique_value, techniques_line
 from memfit.report.stairs import Dot, stairs_svg
+from memfit.report.tables import as_text, html_table
 from memfit.techniques.technique import GRADES, Grade
 from memfit.units import format_size, parse_size
 
@@ -38,9 +39,6 @@ _HOW_TO_READ = (
     "rounding. The line is the least time a budget allows."
 )
 _REJECTED = 6
-_WIDTH = 100
-_HTML_WORDS = "padding:.1em 1em .1em 0;text-align:left"
-_HTML_NUMBER = "padding:.1em 1em .1em 0;text-align:right;white-space:nowrap"
 _NUMBERS = frozenset(("bytes", "from", "to", "peak", "time", "budget"))
 
 
@@ -69,7 +67,7 @@ def render_plan(plan: "Plan", *, next_step: str | None = "memfit.fit(model, ...,
 
 def plan_text(plan: "Plan") -> str:
     """The same as plain text, for `print(plan)`."""
-    return _plain(render_plan(plan))
+    return as_text(render_plan(plan))
 
 
 def plan_html(plan: "Plan") -> str:
@@ -95,7 +93,7 @@ def render_sweep(sweep: "Sweep") -> RenderableType:
 
 def sweep_text(sweep: "Sweep") -> str:
     """The same as plain text, for `print(sweep)`."""
-    return _plain(render_sweep(sweep))
+    return as_text(render_sweep(sweep))
 
 
 def sweep_html(sweep: "Sweep") -> str:
@@ -132,28 +130,9 @@ def _rich_cell(cell: str) -> RenderableType:
 
 
 def _html(grid: _Grid) -> str:
-    head = _html_row("th", grid.columns, grid.columns) if any(grid.columns) else ""
-    return f"<table>{head}{''.join(_html_row('td', grid.columns, row) for row in grid.rows)}</table>"
-
-
-def _html_row(tag: str, columns: tuple[str, ...], row: tuple[str, ...]) -> str:
-    cells = (
-        f"<{tag} style='{_HTML_NUMBER if column in _NUMBERS else _HTML_WORDS}'>{_html_cell(cell)}</{tag}>"
-        for column, cell in zip(columns, row, strict=True)
+    return html_table(
+        grid.columns, grid.rows, numbers=[at for at, column in enumerate(grid.columns) if column in _NUMBERS]
     )
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _html_cell(cell: str) -> str:
-    first, _, below = cell.partition("\n")
-    return f"{escape(first)}<br><small>{escape(below)}</small>" if below else escape(first)
-
-
-def _plain(page: RenderableType) -> str:
-    console = Console(width=_WIDTH, no_color=True, highlight=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(page)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
 def _headline(plan: "Plan", prediction: "Prediction") -> tuple[str, str]:

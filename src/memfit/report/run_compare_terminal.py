@@ -6,8 +6,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from memfit.report.run_terminal import ends, table
+from memfit.report.run_terminal import ends
 from memfit.report.run_words import NONE, difference_words, label_words, log_words, unit_words, visible
+from memfit.report.tables import table
 
 _LOGS = 16
 

@@ -1,6 +1,6 @@
 """A run in a terminal of 80 columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -19,6 +19,7 @@ from memfit.report.run_words import (
     share_words,
     visible,
 )
+from memfit.report.tables import table
 from memfit.units import format_size
 
 _STATES = {"fits": "bold green", "tight": "bold yellow", "recovered": "bold yellow", "interrupted": "bold yellow"}
@@ -206,17 +207,6 @@ def _retraces(view: Mapping[str, Any]) -> RenderableType:
     said = [Text(f"{row['phase']} step {row['step']}: {visible(row['reason'])}") for row in ends(rows, _EVENTS)]
     left = len(rows) + view["left_out"]["retraces"] - len(said)
     return Group(*said, *([Text(f"{count_words(left)} more in between", style="dim")] if left else []))
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()) -> Table:
-    """Cells in columns, those with `numbers` to the right; whatever is in a cell is text, not markup."""
-    shown = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for at, column in enumerate(columns):
-        right = at in numbers
-        shown.add_column(column, justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text(visible(cell)) for cell in row))
-    return shown
 
 
 def ends(rows: Sequence[Any], most: int) -> list[Any]:

@@ -3,40 +3,29 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from memfit.report.tables import as_text, html_table, table
 from memfit.units import format_size
 
 if TYPE_CHECKING:
     from memfit.slimming.backbones import Suggestions
 
-_COLUMNS = ("network", "predicted peak", "parameters", "ImageNet top-1", "top-5")
+_COLUMNS, _NUMBERS = ("network", "predicted peak", "parameters", "ImageNet top-1", "top-5"), (1, 2, 3, 4)
 
 
 def suggestions_text(suggestions: "Suggestions") -> str:
     """A table, for `print(suggestions)`."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "network" else "right")
-    for row in _rows(suggestions):
-        table.add_row(*map(Text, row))
-    console = Console(width=100, no_color=True, highlight=False, emoji=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(_head(suggestions))
-        console.print(table if suggestions.backbones else "none of those tried fits")
-        for name, why in suggestions.rejected:
-            console.print(Text(f"not {name}: {why}"))
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+    found = table(_COLUMNS, _rows(suggestions), numbers=_NUMBERS)
+    others = [Text(f"not {name}: {why}") for name, why in suggestions.rejected]
+    return as_text(_head(suggestions), found if suggestions.backbones else "none of those tried fits", *others)
 
 
 def suggestions_html(suggestions: "Suggestions") -> str:
     """The same for notebooks."""
-    heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in _rows(suggestions))
+    found = html_table(_COLUMNS, _rows(suggestions), numbers=_NUMBERS)
     others = "".join(f"<li>not {escape(name)}: {escape(why)}</li>" for name, why in suggestions.rejected)
-    return f"<div>{escape(_head(suggestions))}<table><tr>{heads}</tr>{rows}</table><ul>{others}</ul></div>"
+    return f"<div>{escape(_head(suggestions))}{found}<ul>{others}</ul></div>"
 
 
 def _head(suggestions: "Suggestions") -> str:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from memfit.report.tables import as_text, html_table, table
 from memfit.units import format_size
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memfit.slimming.compare import Comparison, ModelFacts
 
 _UNKNOWN = "unknown"
+_NUMBERS = (1, 2)
 
 
 def render_comparison(comparison: "Comparison") -> RenderableType:
@@ -22,12 +23,8 @@ def render_comparison(comparison: "Comparison") -> RenderableType:
     head = Text(
         f"batch {comparison.batch_size} on {comparison.gpu.name}, {comparison.regime}; predicted, if not measured"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("", *_names(comparison)):
-        table.add_column(Text(column), justify="right" if column else "left")
-    for row in _rows(comparison):
-        table.add_row(*map(Text, row))
-    parts: list[RenderableType] = [head, Text(), table]
+    sides = table(("", *_names(comparison)), _rows(comparison), numbers=_NUMBERS)
+    parts: list[RenderableType] = [head, Text(), sides]
     for title, style, sentences in _sides(comparison):
         if sentences:
             parts += [Text(), Text(title, style=f"bold {style}"), *(Text(f"  {each}") for each in sentences)]
@@ -36,25 +33,18 @@ def render_comparison(comparison: "Comparison") -> RenderableType:
 
 def comparison_text(comparison: "Comparison") -> str:
     """The same as plain text, for `print(comparison)`."""
-    console = Console(width=120, no_color=True, highlight=False, emoji=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(render_comparison(comparison))
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+    return as_text(render_comparison(comparison), width=120)
 
 
 def comparison_html(comparison: "Comparison") -> str:
     """A small self-contained piece of HTML for notebooks."""
-    heads = "".join(f"<th>{escape(name)}</th>" for name in ("", *_names(comparison)))
-    rows = "".join(
-        "<tr>" + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in _rows(comparison)
-    )
+    sides = html_table(("", *_names(comparison)), _rows(comparison), numbers=_NUMBERS)
     words = "".join(
         f"<b>{escape(title)}</b><ul>{''.join(f'<li>{escape(each)}</li>' for each in sentences)}</ul>"
         for title, _, sentences in _sides(comparison)
         if sentences
     )
-    return f"<div><table><tr>{heads}</tr>{rows}</table>{words}</div>"
+    return f"<div>{sides}{words}</div>"
 
 
 def _names(comparison: "Comparison") -> tuple[str, str]:
