@@ -1,8 +1,8 @@
 """Which cache, how much prefetching and how much parallelism a RAM budget allows: pure arithmetic on measured facts.
 
-The room is shared in two steps. Batches on their way get what lets every core work, up to three fifths of a small
-budget; the rest is for caches. So a larger budget never means a smaller cache. Of the caches that fit, those that save
-most are taken.
+The room is shared in two steps. Batches on their way get what lets every core work, up to most of a small budget, as a
+core that waits costs more than a small cache saves; the rest is for caches. So a larger budget never means a smaller
+cache. Of the caches that fit, those that save most are taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ OVERHEAD = 64 * MIB
 # Measured on 16 cores: 2 batches at a time were 0.85 times as fast as 4, and 8 were 1.05 times.
 _CORES_TO_A_BATCH = 4
 # The share of a small budget that batches on their way may take.
-_WORKING_SHARE = 0.6
+_WORKING_SHARE = 0.85
 # The sample's average may be below that of all files; a store of encoded files also stops by itself when it is full.
 _ENCODED_MARGIN = 1.1
 

@@ -25,9 +25,9 @@ def picture(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
         exact: Whether JPEGs are decoded in full.
     """
     tf = tensorflow()
-    # Every branch is a function of its own that TensorFlow sets up again for each epoch: there are few.
     image, way = _decoded(contents, size, exact=exact)
-    return tf.ensure_shape(upright(_resized(image, _lying_or_not(size, way)), way), (*size, CHANNELS))
+    resized = _rounded(tf.image.resize(image, _lying_or_not(size, way)))
+    return tf.ensure_shape(upright(resized, way), (*size, CHANNELS))
 
 
 def decoded_shape(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
@@ -36,23 +36,20 @@ def decoded_shape(contents: Any, size: tuple[int, int], *, exact: bool) -> Any:
 
 
 def _decoded(contents: Any, size: tuple[int, int], *, exact: bool) -> tuple[Any, Any]:
-    """A picture and its orientation."""
+    """A picture, and the way up it is to be turned."""
     tf = tensorflow()
-    image, way = tf.cond(
-        tf.strings.substr(contents, 0, 2) == _JPEG,
-        lambda: _jpeg(contents, size, exact=exact),
-        lambda: (_other(contents), tf.constant(1)),
-    )
-    return image, way
-
-
-def _jpeg(contents: Any, size: tuple[int, int], *, exact: bool) -> tuple[Any, Any]:
-    tf = tensorflow()
-    way = orientation(contents)
+    is_jpeg = tf.strings.substr(contents, 0, 2) == _JPEG
+    way = orientation(contents, is_jpeg)
     if exact:
-        return tf.io.decode_jpeg(contents, channels=CHANNELS), way
-    chosen = _best_ratio(tf.io.extract_jpeg_shape(contents)[:2], _lying_or_not(size, way))
-    return tf.switch_case(chosen, [_decoder(contents, ratio) for ratio in _RATIOS]), way
+        return _whole(contents), way
+
+    def best() -> Any:
+        return _best_ratio(tf.io.extract_jpeg_shape(contents)[:2], _lying_or_not(size, way))
+
+    # Branches are functions, which TensorFlow sets up again for each epoch, and cost time: few, and flat.
+    chosen = tf.cond(is_jpeg, best, lambda: tf.constant(0))
+    smaller = [_decoder(contents, ratio) for ratio in _RATIOS[1:]]
+    return tf.switch_case(chosen, [lambda: _whole(contents), *smaller]), way
 
 
 def _lying_or_not(size: tuple[int, int], way: Any) -> Any:
@@ -76,16 +73,10 @@ def _decoder(contents: Any, ratio: int) -> Any:
     return lambda: tensorflow().io.decode_jpeg(contents, channels=CHANNELS, ratio=ratio)
 
 
-def _other(contents: Any) -> Any:
+def _whole(contents: Any) -> Any:
     # 16 bits become 8, grey becomes three channels, transparency is dropped, and an animation is its first frame.
     image = tensorflow().io.decode_image(contents, channels=CHANNELS, expand_animations=False)
     return tensorflow().ensure_shape(image, (None, None, CHANNELS))
-
-
-def _resized(image: Any, size: Any) -> Any:
-    tf = tensorflow()
-    same = tf.reduce_all(tf.shape(image)[:2] == size)
-    return tf.cond(same, lambda: image, lambda: _rounded(tf.image.resize(image, size)))
 
 
 def _rounded(image: Any) -> Any:

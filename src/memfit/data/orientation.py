@@ -22,8 +22,8 @@ LYING = 5
 _MIRRORED = [[bool(up), bool(aside), False] for up, aside in ((0, 0), (0, 1), (1, 1), (1, 0)) * 2]
 
 
-def orientation(contents: Any) -> Any:
-    """The Exif orientation of a JPEG's bytes, 1 to 8; 1, the upright one, where nothing is said."""
+def orientation(contents: Any, is_jpeg: Any) -> Any:
+    """The Exif orientation of a file's bytes, 1 to 8; 1, the upright one, where nothing is said or it is no JPEG."""
     tf = tensorflow()
     head = tf.strings.substr(contents, 0, _HEAD)
     upright_way = tf.constant(1)
@@ -36,7 +36,8 @@ def orientation(contents: Any) -> Any:
         number = tf.io.decode_raw(tf.strings.substr(found, 0, 1), tf.uint8)[0]
         return tf.where(tf.strings.length(found) == 1, tf.cast(number, tf.int32), upright_way)
 
-    return tf.cond(tf.strings.regex_full_match(head, rf"^\C*?{_EXIF}\C*$"), said, lambda: upright_way)
+    says = tf.logical_and(is_jpeg, tf.strings.regex_full_match(head, rf"^\C*?{_EXIF}\C*$"))
+    return tf.cond(says, said, lambda: upright_way)
 
 
 def upright(image: Any, way: Any) -> Any:
