@@ -107,8 +107,9 @@ def suggest_backbones(
 ) -> Suggestions:
     """Find networks of `keras.applications` whose training, with Adam in float32, fits into a budget.
 
-    Networks are tried in the order of their documented accuracy until enough fit. Each takes some seconds to predict,
-    the large ones up to half a minute; what was predicted once is kept. What is plainly too large is not traced.
+    Networks are tried in the order of their documented accuracy until enough fit. What is plainly too large is passed
+    over; each of the others takes some 20 seconds to predict, so that all of it may take minutes, the first time: what
+    was predicted is kept.
 
     Args:
         input_shape: Height, width and channels of the pictures.
@@ -189,7 +190,7 @@ def _predicted(each: Documented, shape: tuple[int, ...], batch: int, limit: int,
     except ValueError as error:
         # Keras says which shapes a network takes.
         return json.dumps({"why": " ".join(str(error).split())}).encode()
-    least = _least_bytes(model, batch)
+    least = _least_bytes(model, batch, compiled=jit is not False)
     if least > limit:
         return json.dumps({"why": f"needs at least {format_size(least)}"}).encode()
     found = estimate(model, batch, gpu=gpu, jit=jit)
@@ -208,12 +209,15 @@ def _classifier(name: str, shape: tuple[int, ...]) -> Any:
     return model
 
 
-def _least_bytes(model: Any, batch: int) -> int:
-    """What a training step cannot do without: weights, slots, and half of what convolutions read (XLA remakes some)."""
-    kinds = (keras().layers.Conv2D, keras().layers.DepthwiseConv2D)
+def _least_bytes(model: Any, batch: int, *, compiled: bool) -> int:
+    """What a training step cannot do without: weights, slots, and what layers keep of what they read."""
+    layers = keras().layers
+    convolutions = (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D)
+    # XLA makes what was normalised again, and some of the rest as well; the graph executor keeps all of it.
+    kinds = convolutions if compiled else (*convolutions, layers.BatchNormalization)
     read = {id(layer.input): layer.input for layer in model.layers if isinstance(layer, kinds)}
     activations = sum(4 * batch * math.prod(tensor.shape[1:]) for tensor in read.values())
-    return int(_RESIDENT_BYTES * model.count_params() + activations // 2)
+    return int(_RESIDENT_BYTES * model.count_params() + activations // (2 if compiled else 1))
 
 
 def _refuse_shape(shape: Any) -> tuple[int, ...]:
