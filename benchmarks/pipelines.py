@@ -353,6 +353,9 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--gpu-child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.gpu:
+        # Two epochs of these show all there is to see on a device.
+        options.files = min(options.files, 400)
     if options.child or options.gpu_child:
         measure = child if options.child else gpu_child
         sys.stdout.write(
@@ -364,7 +367,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="memfit-pipelines-") as temporary:
         folder = options.folder or Path(temporary)
         if not options.folder:
-            mean = photographs(folder, options.files if not options.gpu else min(options.files, 400))
+            mean = photographs(folder, options.files)
             Console(stderr=True).print(f"wrote {options.files} photographs of {format_size(int(mean))} on average")
         if options.gpu:
             cases = gpu(folder, options.size, options.batch)

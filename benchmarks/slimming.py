@@ -7,7 +7,7 @@ shapes: a small network learns pictures of shapes; each variant starts from it a
 held against the network itself after the same two. What is only converted is held against what it was made from.
 Accuracy is taken on pictures none of them has seen; peaks are measured in processes of their own, on the CPU through
 TensorFlow's BFC allocator. architectures: ResNet50, VGG16 and a U-Net, slimmed, with predicted and measured peaks; on a
-GPU `techniques.py --only slim` has them.
+GPU `techniques.py --only plain --only slim` has them.
 """
 
 import argparse

@@ -141,3 +141,16 @@ def test_a_file_that_is_there_is_kept(tmp_path):
     with pytest.raises(InputError, match="force=True"):
         memfit.compress.quantize(network(width=4), tmp_path / "model.tflite", scheme="dynamic")
     assert (tmp_path / "model.tflite").read_bytes() == b"mine"
+    with pytest.raises(InputError, match="do not go with"):
+        memfit.compress.quantize(
+            network(width=4), tmp_path / "model.tflite", scheme="dynamic", data=(X, Y[:, None].repeat(3, 1)), force=True
+        )
+    assert [each.name for each in tmp_path.iterdir()] == ["model.tflite"]
+    assert (tmp_path / "model.tflite").read_bytes() == b"mine"
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(InputError, match="there is no folder"):
+        memfit.compress.quantize(network(width=4), tmp_path / "nowhere" / "model.tflite", scheme="dynamic")
+    with pytest.raises(InputError, match="there is no folder"):
+        memfit.compress.export(network(width=4), tmp_path / "nowhere" / "model.keras")

@@ -1,11 +1,11 @@
 """`memfit.compress.export`: a pruned model in a file that does not store its zeros in full."""
 
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 from memfit.compress.aware import stripped
+from memfit.compress.destination import beside, checked
 from memfit.errors import InputError
 from memfit.slimming.rebuild import graph_of, rebuild
 
@@ -27,13 +27,11 @@ def export(model: Any, path: str | Path, *, force: bool = False) -> int:
         InputError: If the model is not Functional, the name ends otherwise, or the file is there.
     """
     graph_of(model)
-    target = Path(path)
+    target = checked(path, force=force)
     if target.suffix != ".keras":
         raise InputError(f"path {str(path)!r} must end in .keras, as Keras wants it.")
-    if target.exists() and not force:
-        raise InputError(f"{str(path)!r} is there already. Pass force=True to replace it.")
-    with tempfile.TemporaryDirectory(prefix="memfit-", dir=target.parent) as directory:
-        plain, packed = Path(directory) / "plain.keras", Path(directory) / "packed.keras"
+    with beside(target) as folder:
+        plain, packed = folder / "plain.keras", folder / "packed.keras"
         rebuild(stripped(model), lambda _: None, compiled=False).save(plain)
         with zipfile.ZipFile(plain) as read, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as written:
             for name in read.namelist():

@@ -5,6 +5,7 @@ from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import keras
+from memfit.slimming.rebuild import refuse_unbuilt
 
 # A depthwise kernel has few weights, and each of them matters.
 _KERNELS = ("kernel", "pointwise_kernel")
@@ -16,12 +17,7 @@ def kernels_of(model: Any, names: Sequence[str] | None = None) -> dict[str, Any]
     Raises:
         InputError: If it is no built model, or a name is no such layer.
     """
-    if not isinstance(model, keras().Model):
-        raise InputError(f"expected a Keras model, got {type(model).__name__}.")
-    if not model.built:
-        raise InputError(
-            f"{model.name!r} is not built. Give it an Input layer, or call model.build((None, ...)) first."
-        )
+    refuse_unbuilt(model)
     found: dict[str, Any] = {}
     kinds: Any = _kinds()
     for layer in model._flatten_layers(include_self=False):

@@ -49,8 +49,9 @@ def converted(model: Any, scheme: Scheme | None, samples: Sequence[Sequence[Any]
             contents: bytes = converter.convert()
     except Exception as error:
         # The converter raises what its passes raise: ConverterError, RuntimeError, ValueError.
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ConversionError(
-            f"TensorFlow cannot convert {model.name!r} to {scheme or 'float32'}: {str(error).strip().splitlines()[0]} "
+            f"TensorFlow cannot convert {model.name!r} to {scheme or 'float32'}: {why} "
             'Try scheme="dynamic", which leaves what it does not know in float32.'
         ) from error
     return contents

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from memfit.compress.aware import stripped
+from memfit.compress.destination import beside, checked
 from memfit.compress.lite import LiteFile, Scheme, converted
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
@@ -98,30 +99,28 @@ def quantize(
         ConversionError: If TensorFlow cannot convert the model.
     """
     graph_of(model)
-    target = Path(path)
     if scheme not in _SCHEMES:
         raise InputError(f"scheme={scheme!r} must be one of {', '.join(map(repr, _SCHEMES))}.")
-    if target.exists() and not force:
-        raise InputError(f"{str(path)!r} is there already. Pass force=True to replace it.")
+    target = checked(path, force=force)
     samples = _samples(model, calibration) if scheme == "int8" else []
     plain = _in_float32(stripped(model))
-    reference = target.with_name(f".{target.name}.float32")
-    try:
+    with beside(target) as folder:
+        reference, file = folder / "float32", folder / "quantized"
         reference.write_bytes(converted(plain, None))
-        target.write_bytes(converted(plain, scheme, samples))
-        right = None if data is None else accuracy(LiteFile(target).predict, data, _BATCH)
-        return Quantized(
+        file.write_bytes(converted(plain, scheme, samples))
+        found = Quantized(
             path=target,
             scheme=scheme,
-            file_bytes=target.stat().st_size,
+            file_bytes=file.stat().st_size,
             float32_file_bytes=reference.stat().st_size,
-            activation_peak=LiteFile(target, delegates=False).activation_peak(),
+            activation_peak=LiteFile(file, delegates=False).activation_peak(),
             float32_activation_peak=LiteFile(reference, delegates=False).activation_peak(),
-            accuracy=right,
+            accuracy=None if data is None else accuracy(LiteFile(file).predict, data, _BATCH),
             float32_accuracy=None if data is None else accuracy(partial(plain.predict, verbose=0), data, _BATCH),
         )
-    finally:
-        reference.unlink(missing_ok=True)
+        # Only now: data that cannot be used must not cost a file that was there.
+        file.replace(target)
+    return found
 
 
 def _samples(model: Any, calibration: Any | None) -> list[list[Any]]:

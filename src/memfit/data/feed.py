@@ -41,13 +41,18 @@ def feed_of(dataset: Any) -> Feed:
         InputError: If memfit did not make it.
     """
     for each in lineage(dataset):
-        feed = getattr(each, _NAME, None)
-        if isinstance(feed, Feed):
+        if made_here(each):
+            feed: Feed = getattr(each, _NAME)
             return feed
     raise InputError(
         f"{type(dataset).__name__} was not made by memfit.data. Make it with memfit.data.image_folder(...) or "
         "memfit.data.images(...), or put bounds on it with memfit.data.bounded(dataset, ram_budget=...)."
     )
+
+
+def made_here(dataset: Any) -> bool:
+    """Whether memfit made this very data set, and not one it was made from."""
+    return isinstance(getattr(dataset, _NAME, None), Feed)
 
 
 def lineage(dataset: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ import sys
 import weakref
 from typing import Any
 
-from memfit.data.feed import attach, feed_of, lineage
+from memfit.data.feed import attach, feed_of, lineage, made_here
 from memfit.data.graph import as_written
 from memfit.data.pipeline import Recipe, contents_of, decoded, finisher, path_rows, with_options
 from memfit.errors import InputError
@@ -77,7 +77,7 @@ def _portable(dataset: Any) -> Any:
         return None
     if feed.recipe is None:
         return None
-    if dataset is not next(each for each in lineage(dataset) if getattr(each, "_memfit_feed", None) is feed):
+    if not made_here(dataset):
         raise InputError(
             "this data set was made from one of memfit.data by further steps, and its cache is in this process's "
             "memory. Serve what memfit.data returned, and add the steps to what serve returns."

@@ -7,9 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from memfit.data.facts import Bounds, Broken, Decision, Layout, Measured, Stage
+from memfit.report.run_words import seconds_words
+from memfit.report.tables import table
 from memfit.units import format_size
 
 _SHOWN = 10
+_BYTES = (1,)
 
 
 def render_data(facts: Layout | Bounds, skipped: Sequence[Broken] = ()) -> RenderableType:
@@ -31,30 +34,28 @@ def _layout(layout: Layout) -> list[RenderableType]:
 
 
 def _measured(measured: Measured, *, exact: bool) -> Table:
-    table = _table(f"one sample, of {measured.sampled} looked at", "bytes", "time")
-    table.add_row("on disk", format_size(measured.encoded_bytes), f"{1000 * measured.read_seconds:.2f} ms to read")
     how = "in full" if exact else "no larger than needed"
-    table.add_row(
-        "unpacked", format_size(measured.decoded_bytes), f"{1000 * measured.decode_seconds:.2f} ms to decode, {how}"
-    )
-    table.add_row("as it is fed", format_size(measured.sample_bytes), "")
-    return table
+    rows = [
+        ("on disk", format_size(measured.encoded_bytes), f"{1000 * measured.read_seconds:.2f} ms to read"),
+        ("unpacked", format_size(measured.decoded_bytes), f"{1000 * measured.decode_seconds:.2f} ms to decode, {how}"),
+        ("as it is fed", format_size(measured.sample_bytes), ""),
+    ]
+    return table((f"one sample, of {measured.sampled} looked at", "bytes", "time"), rows, numbers=_BYTES)
 
 
 def _decision(decision: Decision, layout: Layout) -> Table:
     split = decision.split
     title = f"{split.name}: {split.samples:,} samples in batches of {split.batch_size}"
-    table = _table(title, "bytes", "why")
-    table.add_row(f"cache: {_cache(decision)}", _cache_bytes(decision), _why(decision, layout))
+    rows = [(f"cache: {_cache(decision)}", _cache_bytes(decision), _why(decision, layout))]
     if better := _better(decision, layout):
-        table.add_row("", "", better)
-    pace = f"{decision.parallel_decodes} pictures at once, {decision.parallel_batches} batches in the making"
-    table.add_row("on the way", format_size(decision.working_bytes), f"{pace}, {decision.prefetch} prefetched")
+        rows.append(("", "", better))
+    pace = f"{decision.parallel_batches} batches in the making, {decision.parallel_decodes} pictures of each at once"
+    rows.append(("on the way", format_size(decision.working_bytes), f"{pace}, {decision.prefetch} prefetched"))
     order = "shuffled anew each epoch, by number: no pictures wait in a buffer" if split.shuffled else "as listed"
-    table.add_row("order", "", order)
+    rows.append(("order", "", order))
     if split.augmented:
-        table.add_row("augmentation", "", "after the cache, on the CPU, anew in each epoch")
-    return table
+        rows.append(("augmentation", "", "after the cache, on the CPU, anew in each epoch"))
+    return table((title, "bytes", "why"), rows, numbers=_BYTES)
 
 
 def _cache(decision: Decision) -> str:
@@ -75,8 +76,8 @@ def _cache_bytes(decision: Decision) -> str:
 
 
 def _why(decision: Decision, layout: Layout) -> str:
-    spent = layout.measured.read_seconds + layout.measured.decode_seconds
-    epoch = f"an epoch then saves {_seconds(decision.saved_seconds)} of {_seconds(spent * decision.split.samples)}"
+    spent = (layout.measured.read_seconds + layout.measured.decode_seconds) * decision.split.samples
+    epoch = f"an epoch then saves {seconds_words(decision.saved_seconds)} of {seconds_words(spent)}"
     whole = format_size(decision.whole_decoded_bytes)
     if decision.cache == "none":
         return f"there is no room for one: all decoded are {whole}"
@@ -87,12 +88,6 @@ def _why(decision: Decision, layout: Layout) -> str:
     if decision.cached_samples < decision.split.samples:
         return f"as many as the budget holds of {whole}; {epoch}"
     return f"all of them fit; {epoch}"
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _better(decision: Decision, layout: Layout) -> str | None:
@@ -107,14 +102,13 @@ def _better(decision: Decision, layout: Layout) -> str | None:
 
 def _bounds(bounds: Bounds) -> list[RenderableType]:
     takes = f"is known to hold {format_size(bounds.ram_bytes)} of {format_size(bounds.ram_budget)} of host memory"
-    table = _table("your pipeline", "bytes", "")
-    for stage in bounds.stages:
-        table.add_row(stage.what, format_size(stage.held_bytes), _stage(stage))
-    waiting = f"{bounds.prefetch} prefetched and one in use"
-    table.add_row("one element", format_size(bounds.element_bytes), waiting)
     rest = format_size(max(bounds.ram_budget - bounds.ram_bytes, 0))
-    table.add_row("tf.data's autotuner", rest, "what it may take for buffers whose size it chooses")
-    return [Text(takes, style="bold"), Text(), table]
+    rows = [
+        *((stage.what, format_size(stage.held_bytes), _stage(stage)) for stage in bounds.stages),
+        ("one element", format_size(bounds.element_bytes), f"{bounds.prefetch} prefetched and one in use"),
+        ("tf.data's autotuner", rest, "what it may take for buffers whose size it chooses"),
+    ]
+    return [Text(takes, style="bold"), Text(), table(("your pipeline", "bytes", ""), rows, numbers=_BYTES)]
 
 
 def _stage(stage: Stage) -> str:
@@ -122,17 +116,7 @@ def _stage(stage: Stage) -> str:
 
 
 def _skipped(skipped: Sequence[Broken]) -> Table:
-    table = _table(f"left out: {len(skipped)} files", "why")
-    for each in skipped[:_SHOWN]:
-        table.add_row(each.path, each.reason)
+    rows = [(each.path, each.reason) for each in skipped[:_SHOWN]]
     if len(skipped) > _SHOWN:
-        table.add_row(f"and {len(skipped) - _SHOWN} more", "memfit.data.skipped(dataset) lists them")
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        number = column == "bytes"
-        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
-    return table
+        rows.append((f"and {len(skipped) - _SHOWN} more", "memfit.data.skipped(dataset) lists them"))
+    return table((f"left out: {len(skipped)} files", "why"), rows)

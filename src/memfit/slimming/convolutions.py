@@ -51,19 +51,20 @@ def chosen_convolutions(graph: LayerGraph, chosen: Chosen, argument: str) -> lis
 
 def refuse_irreplaceable(calls: Sequence[LayerCall], argument: str) -> None:
     """Refuse, by name, convolutions that have no cheaper counterpart."""
-    reasons = [f"{call.name} ({reason})" for call in calls if (reason := _irreplaceable(call.layer))]
-    if reasons:
-        raise InputError(
-            f"{argument}: cannot be replaced: {'; '.join(reasons)}. Name those that can: {argument}=['conv1', ...]."
-        )
+    _refuse([(call, _irreplaceable(call.layer)) for call in calls], argument)
 
 
 def refuse_inseparable(calls: Sequence[LayerCall]) -> None:
     """Refuse, by name, what only a full convolution can do."""
-    reasons = [f"{call.name} ({reason})" for call in calls if (reason := _inseparable(call.layer))]
+    _refuse([(call, _inseparable(call.layer)) for call in calls], "separable")
+
+
+def _refuse(calls: Sequence[tuple[LayerCall, str | None]], argument: str) -> None:
+    """Refuse those that have a reason."""
+    reasons = [f"{call.name} ({reason})" for call, reason in calls if reason]
     if reasons:
         raise InputError(
-            f"separable: cannot be replaced: {'; '.join(reasons)}. Name those that can: separable=['conv1', ...]."
+            f"{argument}: cannot be replaced: {'; '.join(reasons)}. Name those that can: {argument}=['conv1', ...]."
         )
 
 

@@ -29,12 +29,7 @@ def graph_of(model: Any) -> LayerGraph:
     Raises:
         InputError: If it is not Functional or Sequential, not built, or has a training step of its own.
     """
-    if not isinstance(model, keras().Model):
-        raise InputError(f"expected a Keras model, got {type(model).__name__}.")
-    if not model.built:
-        raise InputError(
-            f"{model.name!r} is not built. Give it an Input layer, or call model.build((None, ...)) first."
-        )
+    refuse_unbuilt(model)
     try:
         graph = layer_graph(model)
     except InputError as error:
@@ -48,6 +43,16 @@ def graph_of(model: Any) -> LayerGraph:
             "have. Rebuild the keras.Model inside of it, and wrap the result again."
         )
     return graph
+
+
+def refuse_unbuilt(model: Any) -> None:
+    """Refuse what is no Keras model, or one without weights yet."""
+    if not isinstance(model, keras().Model):
+        raise InputError(f"expected a Keras model, got {type(model).__name__}.")
+    if not model.built:
+        raise InputError(
+            f"{model.name!r} is not built. Give it an Input layer, or call model.build((None, ...)) first."
+        )
 
 
 def refuse_shared(calls: Sequence[LayerCall], graph: LayerGraph) -> None:
