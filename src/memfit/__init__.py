@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from memfit.hardware.catalog import GPU, find_gpu
     from memfit.observe.oom import explain_oom
     from memfit.observe.recorder import Recorder
-    from memfit.planning.applied import applied
     from memfit.planning.plan import Plan
     from memfit.planning.planner import Planner, plan
+    from memfit.planning.verify import verify
     from memfit.slimming.backbones import suggest_backbones
     from memfit.slimming.compare import Comparison, compare
     from memfit.slimming.slim import slim
     from memfit.techniques.optimizer_state import costs as optimizer_costs
+    from memfit.train.applied import applied
     from memfit.train.fit import fit
+    from memfit.verification.verify import Verification
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Plan",
     "Planner",
     "Recorder",
+    "Verification",
     "__version__",
     "applied",
     "compare",
@@ -51,6 +54,7 @@ __all__ = [
     "plan",
     "slim",
     "suggest_backbones",
+    "verify",
 ]
 
 # Public name → where it lives; imported when the name is first used.
@@ -61,8 +65,9 @@ _LAZY = {
     "Measurement": "memfit.estimation.measure:Measurement",
     "Plan": "memfit.planning.plan:Plan",
     "Planner": "memfit.planning.planner:Planner",
+    "Verification": "memfit.verification.verify:Verification",
     "Recorder": "memfit.observe.recorder:Recorder",
-    "applied": "memfit.planning.applied:applied",
+    "applied": "memfit.train.applied:applied",
     "data": "memfit.data",
     "compare": "memfit.slimming.compare:compare",
     "compress": "memfit.compress",
@@ -77,6 +82,7 @@ _LAZY = {
     "plan": "memfit.planning.planner:plan",
     "slim": "memfit.slimming.slim:slim",
     "suggest_backbones": "memfit.slimming.backbones:suggest_backbones",
+    "verify": "memfit.planning.verify:verify",
 }
 
 

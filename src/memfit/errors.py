@@ -53,6 +53,10 @@ class BudgetTooSmallError(MemfitError):
     exit_code = 1
 
 
+class NotExactError(InputError):
+    """A plan that does not train to the same result, where the same result was asked for."""
+
+
 class BrokenEnvironmentError(MemfitError):
     """TensorFlow or Keras is missing, unusable or not the one memfit works with."""
 

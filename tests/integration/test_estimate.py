@@ -126,7 +126,7 @@ def test_half_precision_needs_fewer_bytes_of_activations():
         half = memfit.estimate(small_cnn(), batch_size=64, gpu="3060", jit=False)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert half._source._phase("train").step.otherwise is not None
+    assert half.step.otherwise is not None
     assert {tensor.dtype for tensor in half.composition.live} >= {"float16"}
 
 

@@ -140,14 +140,14 @@ def test_a_process_that_died_goes_on_from_its_last_snapshot(folder, plain):
     """In the middle of the second epoch, and again in the fourth."""
     done, weights = run([*RUN, "--snapshot-every", "0", "train.py", "8", "20"], folder)
     assert_same(done, weights, plain, csv=(folder / "epochs.csv").read_text())
-    assert done.stderr.count("starting it again in a smaller way") == 2
+    assert done.stderr.count("restarting with less memory") == 2
     assert done.stderr.count("fit 1 was finished before; its result is taken over") == 2
     assert "fit 2 goes on from epoch 2, batch 2 with micro_batch=500" in done.stderr
     assert "fit 2 goes on from epoch 4, batch 2 with micro_batch=250" in done.stderr
     record = read_record(folder / "run.memfit.jsonl")
     assert [line.restart for line in record.recoveries] == [True, True]
     assert record.end.outcome == "finished"
-    assert "Finished. It was started again twice, at a cost of" in done.stderr
+    assert "Finished. It was restarted twice, at a cost of" in done.stderr
     assert not list(folder.glob(".memfit*"))
 
 
@@ -155,7 +155,7 @@ def test_a_process_that_died_goes_on_from_its_last_snapshot(folder, plain):
 def test_a_script_is_not_started_again_for_ever(folder):
     done, _ = run([*RUN, "--restarts", "1", "train.py", "2", "3"], folder)
     assert done.returncode == -signal.SIGABRT
-    assert done.stderr.count("starting it again") == 1
+    assert done.stderr.count("restarting with less memory") == 1
     assert read_record(folder / "run.memfit.jsonl").end is None
 
 
@@ -202,7 +202,7 @@ def test_what_the_script_says_about_its_devices_is_overruled(tmp_path):
     )
     done, _ = run([*RUN, "--limit", "64MiB", "train.py"], tmp_path)
     assert done.stdout == "True\n"
-    assert "--limit 64MiB decides; the script's set_memory_growth(...) is left out" in done.stderr
+    assert "--limit 64MiB is in effect; the script's set_memory_growth(...) is ignored" in done.stderr
     assert "Out of memory: Fill asked for 256 MiB" in done.stderr
     assert done.returncode == 1
 

@@ -4,7 +4,7 @@ import keras
 from keras import layers
 
 import memfit
-from memfit.train.smaller import smaller_plans
+from memfit.train.fallbacks import smaller_plans
 
 
 def network(normalised):

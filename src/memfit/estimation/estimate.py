@@ -1,58 +1,67 @@
 """`memfit.estimate`: what a step of a model will take on a GPU that need not be there."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.estimation.composition import Composition, Kind
 from memfit.estimation.graph import NO_LIMIT
-from memfit.estimation.phases import GraphPhase, Peak, PhaseModel, PhasePrediction, XlaPhase
-from memfit.estimation.regime import Jit, Regime, resolve_regime
+from memfit.estimation.phases import Peak, PhasePrediction
+from memfit.estimation.regime import Jit, Regime, resolve_function_regime, resolve_regime
+from memfit.estimation.source import UNKNOWN_CARD, FunctionSubject, ModelSubject, Source, Subject, cpu
+from memfit.estimation.xla.hlo import NotCompilableError
+from memfit.framework import keras
 from memfit.hardware.catalog import GPU, catalog, find_gpu
-from memfit.hardware.host import host_memory
 from memfit.hardware.nvml import read_nvml
-from memfit.trace.batch import batch_spec
-from memfit.trace.function import step_function
+from memfit.trace.function import TraceError
+from memfit.trace.own_step import OwnStep
 from memfit.trace.step import Phase, Step
-from memfit.trace.tracer import refuse_unready, trace_step
+from memfit.trace.tracer import refuse_unready
 from memfit.units import MIB, Size, format_size, parse_size
 
 # What CUDA, cuDNN and cuBLAS hold outside TensorFlow's pool: 625 MiB on an H200 with convolutions and matrix
 # products loaded; 1.3 GiB was reported for an RTX 3090.
 _CONTEXT, _CONTEXT_LOW, _CONTEXT_HIGH = 625 * MIB, 400 * MIB, 1400 * MIB
 _MOST_BATCH = 2**20
-_UNKNOWN_CARD = "24GiB"
 
 
 def estimate(
     model: Any,
-    batch_size: int,
+    batch_size: int | None = None,
     *,
     gpu: GPU | Size | None = None,
     jit: Jit = "auto",
     data: Any | None = None,
     resident: Size = 0,
 ) -> "Estimate":
-    """Predict the peak memory of training, evaluating and predicting with a model. Nothing is run.
+    """Predict the peak memory of a model, or of a training step of your own. Nothing is run.
+
+    Variables that do not exist yet, such as those of a model that is not built or the slots of an optimizer, are
+    created as the first step of training would create them. No variable changes its value.
 
     Args:
-        model: A built and compiled Keras model.
-        batch_size: The batch size.
+        model: A compiled Keras model. Or a training step: a `tf.function`, or a Python function that could be one.
+        batch_size: The batch size. For a training step, by default that of its example arguments.
         gpu: The card, by name or memory size; by default the one in this machine, else a card of 24 GiB. "cpu" is
             this machine's processor on TensorFlow's BFC allocator, what `measure` uses where there is no GPU.
-        jit: What `compile(jit_compile=...)` will be given on the target.
-        data: An example batch `(x, y)` or a `tf.data.Dataset`, for models that do not say what theirs looks like.
+        jit: What `compile(jit_compile=...)` will be given on the target. For a training step, "auto" is what
+            `tf.function(jit_compile=...)` was given.
+        data: For a model, an example batch `x`, `(x, y)` or `(x, y, sample_weight)`, a `tf.data.Dataset` or a
+            `keras.utils.PyDataset`; needed where the model is not built, is subclassed, or has inputs of unknown
+            size. For a training step, the arguments it is called with: a tuple, a dictionary by name, or the only
+            one. Arrays, tensors and `tf.TensorSpec`s will do; only shapes and types are used. Of a dataset whose
+            shapes are unknown, one batch is read. Arguments of a training step whose first dimension is not that of
+            the first array, such as a learning rate, do not follow the batch size.
         resident: Bytes of data that lie on the device all the time, such as arrays given to `Dataset.from_tensors`.
 
     Returns:
         The estimate; print it, or ask it `fits("8GiB")` and `max_batch("8GiB")`.
 
     Raises:
-        InputError: If the model is not ready, or the batch size is none.
+        InputError: If the model is not ready, or an argument cannot be used.
         TraceError: If its step cannot be traced.
 
     Example:
@@ -65,25 +74,40 @@ def estimate(
         estimate = memfit.estimate(model, batch_size=64, gpu="RTX 3060")
         print(estimate)
         ```
+
+        A training loop of your own:
+
+        ```python
+        @tf.function
+        def train_step(x, y):
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=True))
+            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+            return loss
+
+        memfit.estimate(train_step, batch_size=64, data=(x[:64], y[:64]), gpu="RTX 3060").max_batch("8GiB")
+        ```
     """
-    refuse_unready(model)
-    refuse_batch(batch_size)
     target = find_device(gpu)
-    regime, reason = resolve_regime(model, jit, gpu=target is not cpu())
+    subject: Subject
+    if isinstance(model, keras().Model):
+        refuse_unready(model, data)
+        if batch_size is None:
+            raise InputError("estimate() of a model needs a batch size: memfit.estimate(model, batch_size=32).")
+        size = refuse_batch(batch_size)
+        subject = ModelSubject(model, data)
+        regime, reason = resolve_regime(model, jit, gpu=target is not cpu())
+    else:
+        step = OwnStep(model, data, None if batch_size is None else refuse_batch(batch_size))
+        size, subject = step.batch_size, FunctionSubject(step)
+        regime, reason = resolve_function_regime(step.is_compiled, jit)
     if regime == "xla" and target is cpu():
         raise InputError('jit=True on gpu="cpu" is not predicted: XLA is modelled for GPUs only. Pass jit=False.')
-    source = _Source(model, target, regime, data, parse_size(resident, what="resident") if resident else 0)
-    answer = Estimate(source, model.name, batch_size, target, regime, reason)
+    source = Source(subject, target, regime, parse_size(resident, what="resident") if resident else 0)
+    answer = Estimate(source, subject.name, size, target, regime, reason)
     # Trace now, so that what is wrong with the model is said here.
     _ = answer.steady_peak
     return answer
-
-
-@cache
-def cpu() -> GPU:
-    """This machine's processor, as a device whose memory is limited."""
-    memory = host_memory().ceiling
-    return GPU("CPU", memory or find_gpu(_UNKNOWN_CARD).memory)
 
 
 def find_device(gpu: GPU | Size | None) -> GPU:
@@ -103,57 +127,14 @@ def default_gpu() -> GPU:
                 return find_gpu(reading.name)
             except InputError:
                 return find_gpu(reading.total)
-    return find_gpu(_UNKNOWN_CARD)
+    return find_gpu(UNKNOWN_CARD)
 
 
-def refuse_batch(batch_size: int) -> None:
-    """Say what a batch size is."""
+def refuse_batch(batch_size: int) -> int:
+    """The batch size, or an error that says what one is."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= _MOST_BATCH:
         raise InputError(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_BATCH}.")
-
-
-class _Source:
-    """The model behind an estimate: traced once per phase, asked at any batch size."""
-
-    def __init__(self, model: Any, gpu: GPU, regime: Regime, data: Any | None, resident: int) -> None:
-        self.model, self.gpu, self.regime, self.data, self.resident = model, gpu, regime, data, resident
-        self._phases: dict[Phase, PhaseModel] = {}
-        self._answers: dict[tuple[Phase, int, int, bool, bool], PhasePrediction | None] = {}
-
-    def predict(
-        self, phase: Phase, batch: int, *, limit: int, growth: bool, band: bool = True
-    ) -> PhasePrediction | None:
-        key = (phase, batch, limit, growth, band)
-        if key not in self._answers:
-            # Validation runs inside `fit`, with the optimizer's state in memory all the while.
-            resident = self.resident + (0 if phase == "train" else _optimizer_bytes(self.model))
-            model = self._phase(phase)
-            self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
-        return self._answers[key]
-
-    def step(self) -> Step:
-        traced = self._phase("train")
-        return traced.step if isinstance(traced, GraphPhase) else self._graph("train").step
-
-    def _phase(self, phase: Phase) -> PhaseModel:
-        if phase not in self._phases:
-            self._phases[phase] = self._graph(phase) if self.regime == "graph" else self._xla(phase)
-        return self._phases[phase]
-
-    def _graph(self, phase: Phase) -> GraphPhase:
-        gpu = None if self.gpu is cpu() else self.gpu
-        return GraphPhase(trace_step(self.model, phase, gpu=gpu, data=self.data), gpu)
-
-    def _xla(self, phase: Phase) -> PhaseModel:
-        if phase == "train" and not self.model.optimizer.built:
-            self.model.optimizer.build(self.model.trainable_variables)
-        return XlaPhase(
-            step_function(self.model, phase),
-            batch_spec(self.model, self.data),
-            self.gpu,
-            _variable_bytes(self.model, phase),
-            [layer.name for layer in self.model._flatten_layers(include_self=False)],
-        )
+    return batch_size
 
 
 @dataclass(frozen=True)
@@ -168,7 +149,7 @@ class BatchPoint:
 class Estimate:
     """The predicted memory of a model on a GPU. Every number is predicted and carries its band."""
 
-    _source: _Source
+    _source: Source
     model_name: str
     batch_size: int
     gpu: GPU
@@ -214,7 +195,7 @@ class Estimate:
     @cached_property
     def step(self) -> Step:
         """The training step as operations; where XLA compiles it, those the executor would run instead."""
-        return self._source.step()
+        return self._source.step(self.batch_size)
 
     def breakdown(self) -> dict[Kind, int]:
         """The bytes at the peak by kind."""
@@ -226,11 +207,14 @@ class Estimate:
 
     @cached_property
     def phases(self) -> Mapping[Phase, Peak | None]:
-        """The steady peaks of train, evaluate and predict; tracing the last two takes a few seconds."""
-        return {phase: self._phase_peak(phase) for phase in ("train", "evaluate", "predict")}
+        """The steady peaks of train, evaluate and predict; tracing the last two takes a few seconds.
+
+        A training step of your own has "train" only; a phase that the model cannot do is `None`.
+        """
+        return {phase: self._phase_peak(phase) for phase in self._source.subject.phases}
 
     def at(self, batch_size: int) -> "Estimate":
-        """The same model at another batch size, without tracing it again."""
+        """The same model at another batch size; it is traced again only where a batch size is fixed inside it."""
         refuse_batch(batch_size)
         return Estimate(self._source, self.model_name, batch_size, self.gpu, self.regime, self.regime_reason)
 
@@ -245,6 +229,7 @@ class Estimate:
 
     def max_batch(self, budget: Size) -> int:
         """The largest batch size that trains under a limit; 0 if not even one sample does."""
+        self._source.refuse_other_batches("the largest batch", self.batch_size)
         limit = parse_size(budget, what="budget")
 
         def fits(batch: int) -> bool:
@@ -262,6 +247,7 @@ class Estimate:
 
         Interpolated between batch sizes that are powers of two, so it may be off by a sample or two.
         """
+        self._source.refuse_other_batches("the largest batch of each card", self.batch_size)
         points: list[tuple[int, int]] = []
         largest = max(gpu.default_limit for gpu in catalog())
         size = 1
@@ -335,22 +321,11 @@ class Estimate:
     def _phase_peak(self, phase: Phase) -> Peak | None:
         if phase == "train":
             return self.steady_peak
-        found = self._source.predict(phase, self.batch_size, limit=2**60, growth=True)
+        try:
+            found = self._source.predict(phase, self.batch_size, limit=2**60, growth=True)
+        except (TraceError, NotCompilableError):
+            return None
         return found.steady if found else None
-
-
-def _variable_bytes(model: Any, phase: Phase) -> dict[Kind, int]:
-    slots = {id(variable) for variable in model.optimizer.variables}
-    parameters = _total_bytes(variable for variable in model.variables if id(variable) not in slots)
-    return {"parameters": parameters, "optimizer_state": _optimizer_bytes(model) if phase == "train" else 0}
-
-
-def _optimizer_bytes(model: Any) -> int:
-    return _total_bytes(model.optimizer.variables)
-
-
-def _total_bytes(variables: Iterable[Any]) -> int:
-    return sum(int(variable.value.dtype.size) * math.prod(variable.shape) for variable in variables)
 
 
 def _largest(fits: Callable[[int], bool]) -> int:

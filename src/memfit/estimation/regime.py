@@ -38,11 +38,29 @@ def resolve_regime(model: Any, jit: Jit, *, gpu: bool) -> tuple[Regime, str]:
         return "graph", "jit_compile=False" if jit is False else "run_eagerly=True"
     if jit != "auto":
         raise InputError(f'jit={jit!r} is not one of "auto", True, False.')
-    if model.jit_compile:
+    if model.compiled and model.jit_compile:
         return "xla", "the model was compiled with jit_compile=True"
     determinism = import_module("tensorflow.python.framework.config").is_op_determinism_enabled()
     resolved: AutoJit = auto_jit(gpu=gpu, deterministic=determinism, unsupported_layers=unsupported)
     return "xla" if resolved.value else "graph", f'jit_compile="auto": {resolved.reason}'
+
+
+def resolve_function_regime(is_compiled: bool, jit: Jit) -> tuple[Regime, str]:
+    """The same for a training step of the user's own, which TensorFlow never compiles by itself.
+
+    Args:
+        is_compiled: Whether it is a `tf.function` with `jit_compile=True`.
+        jit: What the user asked for; "auto" is what the function says.
+
+    Returns:
+        The regime and why.
+    """
+    if jit not in ("auto", True, False):
+        raise InputError(f'jit={jit!r} is not one of "auto", True, False.')
+    if jit == "auto":
+        setting = "jit_compile=True" if is_compiled else "no jit_compile=True"
+        return "xla" if is_compiled else "graph", f"a function with {setting}"
+    return "xla" if jit else "graph", f"jit_compile={jit}"
 
 
 def _layers_without_xla(model: Any, *, gpu: bool) -> Iterator[str]:

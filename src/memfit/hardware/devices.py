@@ -1,7 +1,8 @@
 """Set the devices up before TensorFlow does, and read how much memory they use.
 
 On a machine without a GPU, `limit` and `split` act on the CPU through TensorFlow's own BFC allocator: the same
-allocator, the same statistics and the same `ResourceExhaustedError` as on a GPU.
+allocator, the same statistics and the same `ResourceExhaustedError` as on a GPU. oneDNN's kernels are turned off
+then (see `memfit.hardware.onednn`).
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from memfit.errors import ConfigurationError, InputError, TooLateError, UnknownGpuError
 from memfit.framework import tensorflow
-from memfit.hardware import scratch
+from memfit.hardware import onednn, scratch
 from memfit.hardware.catalog import find_gpu
 from memfit.hardware.host import host_memory
 from memfit.units import MIB, Size, format_size, parse_size
@@ -87,7 +88,9 @@ def configure(
     Args:
         growth: Take memory when it is needed instead of all at once. What autotuning takes on the first step is
             never given back; where you know what the job needs, a `limit` is the better choice.
-        limit: The most each visible device may use. Without a GPU it limits the CPU.
+        limit: The most each visible device may use. Without a GPU it limits the CPU, and sets
+            `TF_ENABLE_ONEDNN_OPTS=0` unless you set that variable: oneDNN's kernels crash where others report that
+            memory ran out. TensorFlow reads the variable when it is imported, so call `configure` before that.
         split: The sizes of several logical devices on each visible device. Without a GPU the logical CPUs share
             one pool of the summed size.
         allocator: `"bfc"` (TensorFlow's default) or `"cuda_malloc_async"` (the driver's; less fragmentation).
@@ -100,7 +103,7 @@ def configure(
     Raises:
         TooLateError: If TensorFlow has already set its devices up.
         ConfigurationError: If the settings contradict each other or ask for more than there is.
-        SizeError: If a size is none.
+        SizeError: If a size is not valid.
 
     Example:
         ```python
@@ -110,6 +113,9 @@ def configure(
         ```
     """
     settings = _checked(growth, limit, split, allocator, workspace)
+    users_choice = onednn.VARIABLE in os.environ
+    if settings.total is not None:
+        onednn.turn_off(visible)
     tf = tensorflow()
     _refuse_if_too_late()
     gpus = _chosen_gpus(tf, visible)
@@ -133,6 +139,8 @@ def configure(
         _apply_to_gpus(tf, gpus, settings, applied)
     else:
         _apply_to_cpu(tf, settings, applied, ignored)
+        if settings.total is not None and not users_choice:
+            _say_onednn(applied, ignored)
     count = max(1, len(settings.split)) * max(1, len(gpus))
     devices = tuple(f"{device_type}:{index}" for index in range(count))
     _configured.append(Configuration(device_type, devices, tuple(applied), tuple(ignored)))
@@ -323,6 +331,16 @@ def _apply_to_cpu(tf: Any, settings: _Settings, applied: list[str], ignored: lis
         ignored.append(f"allocator {settings.allocator}: it is the GPU's")
     if settings.workspace is not None:
         ignored.append("workspace: only cuDNN, on a GPU, has one")
+
+
+def _say_onednn(applied: list[str], ignored: list[str]) -> None:
+    if onednn.VARIABLE in os.environ:
+        applied.append("no oneDNN kernels, which crash when memory runs out")
+    else:
+        ignored.append(
+            "no oneDNN kernels: TensorFlow is already imported. They may crash when memory runs out; call "
+            f"memfit.devices.configure(...) before the import, or set {onednn.VARIABLE}=0"
+        )
 
 
 def _say_sizes(settings: _Settings, applied: list[str], device: str) -> None:

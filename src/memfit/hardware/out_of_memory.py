@@ -20,13 +20,26 @@ _LONGEST = 500
 
 def out_of_memory(error: BaseException | None) -> str | None:
     """The allocator's sentence, if an error or one of its causes is out-of-memory; else `None`."""
-    for each in with_causes(error):
-        lines = [line.strip() for line in str(each).splitlines() if line.strip()]
-        if telling := [line for line in lines if _WORDS.search(line)]:
-            return one_sentence(_DECORATION.sub("", telling[0]))
-        # By name: TensorFlow need not be there to tell its errors from others.
-        if isinstance(each, MemoryError) or "ResourceExhaustedError" in (base.__name__ for base in type(each).__mro__):
-            return one_sentence(lines[0] if lines else type(each).__name__)
+    return next(filter(None, map(_own_sentence, with_causes(error))), None)
+
+
+def original(error: BaseException) -> BaseException:
+    """The out-of-memory error that came first, where a recovery from it has failed; else the error itself.
+
+    TensorFlow raises one error several times over, each caused by the last: of those it is the outermost.
+    """
+    chain = [(each, _own_sentence(each)) for each in with_causes(error)]
+    first = next((sentence for _, sentence in reversed(chain) if sentence is not None), None)
+    return error if first is None else next(each for each, sentence in chain if sentence == first)
+
+
+def _own_sentence(error: BaseException) -> str | None:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if telling := [line for line in lines if _WORDS.search(line)]:
+        return one_sentence(_DECORATION.sub("", telling[0]))
+    # By name: TensorFlow need not be there to tell its errors from others.
+    if isinstance(error, MemoryError) or "ResourceExhaustedError" in (base.__name__ for base in type(error).__mro__):
+        return one_sentence(lines[0] if lines else type(error).__name__)
     return None
 
 
@@ -36,9 +49,13 @@ def one_sentence(text: str) -> str:
 
 
 def with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from."""
+    """An error, what it was raised from, what was being handled then, and what an error group holds."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+    waiting = [error]
+    while waiting:
+        each = waiting.pop(0)
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]

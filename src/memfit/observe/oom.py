@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from memfit.errors import InputError, MemfitError
 from memfit.hardware import devices
 from memfit.hardware.host import host_memory
-from memfit.hardware.out_of_memory import out_of_memory, with_causes
+from memfit.hardware.out_of_memory import original, out_of_memory, with_causes
 from memfit.observe.oom_explanation import OomExplanation
 from memfit.observe.oom_message import Request, read_message
 from memfit.observe.oom_source import find_layer, frames_of, layer_line, model_in_frames
@@ -37,17 +37,17 @@ def explain_oom(
     """Say which operation of which layer ran out of memory, what held it, and what would make it fit.
 
     Args:
-        error: The error, of any of its faces: TensorFlow's, XLA's, cuDNN's, CUDA's or Python's own.
-        model: The model that was trained; by default the one in the hands of the code that failed, which then only
-            tells the layer.
+        error: The error of TensorFlow, XLA, cuDNN, CUDA or Python, or one that was raised while it was handled.
+        model: The model that was trained; by default the one that the code that failed held, which then only tells
+            the layer.
         batch_size: Its batch size. With both, what takes the memory is predicted and a plan is searched, which
             takes as long as `memfit.plan`.
-        limit: The memory there is; by default what the device was configured with, or what the card has.
+        limit: The available memory; by default what the device was configured with, or what the card has.
         numerics: How exact the plan has to be, as for `memfit.plan`.
         data: An example batch, for models that do not say what theirs looks like.
 
     Returns:
-        The explanation; print it. Whatever could not be found is said to be unknown.
+        The explanation; print it. What could not be found is shown as unknown.
 
     Raises:
         InputError: If the error has nothing to do with memory, or an argument cannot be used.
@@ -66,18 +66,21 @@ def explain_oom(
     budget = None if limit is None else parse_size(limit, what="limit")
     sentence = out_of_memory(error)
     if sentence is None:
-        said = " ".join(str(error).split())[:200]
+        text = " ".join(str(error).split())[:200]
         raise InputError(
-            f"this error is not out-of-memory: {type(error).__name__}{': ' if said else ''}{said}. "
+            f"this error is not out-of-memory: {type(error).__name__}{': ' if text else ''}{text}. "
             "Pass the error that model.fit raised when memory ran out."
         )
-    causes = list(with_causes(error))
-    request = _attempt(lambda: read_message([str(each) for each in causes], frames_of(error))) or Request()
+    # A recovery that failed raises its own error after the one to explain.
+    first = original(error)
+    sentence = out_of_memory(first) or sentence
+    causes = list(with_causes(first))
+    request = _attempt(lambda: read_message([str(each) for each in causes], frames_of(first))) or Request()
     host = any(isinstance(each, MemoryError) for each in causes)
     shown = model if model is not None else _attempt(lambda: model_in_frames(error, request.op))
     found = OomExplanation(
         message=sentence,
-        error=type(error).__name__,
+        error=type(first).__name__,
         host=host,
         asked_bytes=request.bytes,
         shape=request.shape,

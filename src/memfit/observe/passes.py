@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memfit.hardware.device_reader import DeviceReader
 from memfit.observe import feed
 from memfit.observe.events import Fragmentation, Phase, Retrace
-from memfit.observe.machine import DeviceReader
 from memfit.observe.profiler import ProfiledStep, free_at_peak
 from memfit.observe.recording import Recording
 from memfit.observe.retraces import RetraceWatch

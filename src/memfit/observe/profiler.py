@@ -66,7 +66,13 @@ class ProfiledStep:
 
     def __init__(self) -> None:
         profiler = tensorflow().profiler.experimental
-        self._folder = tempfile.TemporaryDirectory(prefix="memfit-profile-", ignore_cleanup_errors=True)
+        self.running = False
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="memfit-profile-", ignore_cleanup_errors=True)
+        except OSError:
+            # No temporary folder can be written: the step runs without a profile.
+            return
         # Nothing of the device's own: its kernels are not asked for, and reading them needs CUPTI.
         options = profiler.ProfilerOptions(
             host_tracer_level=_HOST_TRACER_LEVEL, python_tracer_level=0, device_tracer_level=0
@@ -75,7 +81,7 @@ class ProfiledStep:
             profiler.start(self._folder.name, options=options)
             self.running = True
         except tensorflow().errors.OpError:
-            self.running = False
+            return
 
     def stop(self, device: str) -> Profile | None:
         """End it and read what a device allocated; `None` where there is nothing to read.
@@ -84,7 +90,7 @@ class ProfiledStep:
             device: Such as `"GPU:0"`.
         """
         try:
-            if not self.running:
+            if not self.running or self._folder is None:
                 return None
             self.running = False
             tensorflow().profiler.experimental.stop()
@@ -93,7 +99,8 @@ class ProfiledStep:
         except (tensorflow().errors.OpError, OSError):
             return None
         finally:
-            self._folder.cleanup()
+            if self._folder is not None:
+                self._folder.cleanup()
 
 
 def read_profile(data: bytes, device: str) -> Profile:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from memfit.errors import InputError
 from memfit.framework import as_keras_callback
+from memfit.hardware.device_reader import DeviceReader
 from memfit.observe import feed
 from memfit.observe.events import Event, Model, Outcome, OutOfMemory, Phase, Recovery
 from memfit.observe.live import live_findings
-from memfit.observe.machine import DeviceReader, describe_run
+from memfit.observe.machine import describe_run
 from memfit.observe.oom_message import who_asked
 from memfit.observe.passes import Pass, ProfiledSteps, Watch
 from memfit.observe.recording import Recording
@@ -138,15 +139,19 @@ class Recorder:
         if recording.now() >= self._next_look:
             self._look_through_the_process()
 
+    def on_failure(self, error: BaseException) -> None:
+        """A fit, an evaluation or a prediction raised this error; it is recorded where memory ran out."""
+        self._begun().recording.failed(error)
+
     def on_recovery(self, event: Any) -> None:
-        """Memory ran out, and `memfit.fit` went on in a smaller way."""
+        """Memory ran out, and `memfit.fit` retried the batch with less memory."""
         recording = self._begun().recording
         where = {"at": recording.now(), "phase": event.phase, "epoch": recording.epoch, "step": event.step}
         recording.write(OutOfMemory(**where, message=event.message, **who_asked([event.error])))
         recording.write(Recovery(**where, what=event.what, techniques=event.techniques, seconds=event.seconds))
 
     def restarted(self, what: str, techniques: dict[str, Any]) -> None:
-        """The process died of memory, and this one goes on in a smaller way."""
+        """The process died when memory ran out, and this one continues with a plan that needs less."""
         recording = self._begun().recording
         now = recording.now()
         recording.write(

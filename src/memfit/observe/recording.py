@@ -7,17 +7,19 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from memfit.errors import InputError
 from memfit.hardware.out_of_memory import out_of_memory, with_causes
 from memfit.observe.events import End, Epoch, Event, Outcome, OutOfMemory, Phase, Run
 from memfit.observe.growth import StepBlocks
 from memfit.observe.oom_message import who_asked
 from memfit.observe.record import Record, read_record
-from memfit.observe.writer import RecordWriter
+from memfit.observe.writer import RecordWriter, UnwritableError
 
 # Reading it takes 20 microseconds, a fifth of what a line took; it does not change faster than this.
 _HOST_SECONDS = 0.05
@@ -35,8 +37,18 @@ class Recording:
     """
 
     def __init__(self, path: Path, run: Run, *, force: bool = False, resume: bool = False) -> None:
-        before = read_record(path) if resume else None
-        self._writer = RecordWriter(path, None if before else run, force=force)
+        self.path = path
+        """The file."""
+        self._closed = False
+        self._writer: RecordWriter | None = None
+        before: Record | None = None
+        try:
+            before = read_record(path) if resume else None
+            self._writer = RecordWriter(path, None if before else run, force=force)
+        except InputError as error:
+            if not resume and not isinstance(error, UnwritableError):
+                raise
+            self._stop(str(error))
         self.began_at = _last_moment(before)
         """When the recording was left that is resumed."""
         self._began = time.perf_counter() - _seconds_since_start(before)
@@ -45,14 +57,9 @@ class Recording:
         self._last_step = dict.fromkeys(PHASES, self._began)
         self._running: list[Phase] = []
         self._host_read: tuple[float, int | None] = (-math.inf, None)
-        self._closed = False
+        self._noted: str | None = None
         self.epoch: int | None = None
         """The epoch of a fit that is under way."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._writer.path
 
     @property
     def closed(self) -> bool:
@@ -76,17 +83,12 @@ class Recording:
 
         A disk that is full ends the recording, not the training.
         """
-        if self._closed or os.getpid() != self._process:
+        if self._closed or self._writer is None or os.getpid() != self._process:
             return
         try:
             self._writer.write(event)
         except OSError as error:
-            self._closed = True
-            warnings.warn(
-                f"the record {self.path} ends here: {error.strerror}. The run goes on without it; what was recorded "
-                "so far can be read.",
-                stacklevel=2,
-            )
+            self._stop(f"the record {self.path} ends here: {error.strerror}. What was recorded so far can be read.")
 
     def begin(self, phase: Phase) -> None:
         """A fit, an evaluation or a prediction begins; what of its kind never ended has failed, and was survived."""
@@ -149,19 +151,41 @@ class Recording:
             self._write_block(phase)
         if (message := out_of_memory(error)) is not None:
             self._write_out_of_memory(message, error)
-        said = " ".join(str(error).split())[:300] if error else None
+        text = " ".join(str(error).split())[:300] if error else None
+        # `sys.exit` is not an error, but may follow from one.
+        shown = error is not None and not isinstance(error, SystemExit)
         end = End(
             at=self.now(),
             outcome=outcome,
             exit_code=exit_code,
-            error=f"{type(error).__name__}: {said}" if error else None,
+            error=f"{type(error).__name__}: {text}" if shown else None,
         )
         self.write(end)
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._closed = True
 
+    def failed(self, error: BaseException) -> None:
+        """Write that memory ran out, if that is what this error says; the script may still catch it."""
+        if (message := out_of_memory(error)) is not None:
+            self._write_out_of_memory(message, error)
+
+    def _stop(self, reason: str) -> None:
+        """End the recording, not the training."""
+        self._closed = True
+        text = f"{reason} The run continues without a record."
+        try:
+            warnings.warn(text, stacklevel=3)
+        except Warning:
+            # The script turns warnings into errors, and this one is none of its own.
+            with suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"memfit: {text}\n")
+
     def _write_out_of_memory(self, message: str, error: BaseException | None) -> None:
-        """What ended the run, in the phase that was under way."""
+        """Where memory ran out, in the phase that was under way; the same error is written once."""
+        if message == self._noted:
+            return
+        self._noted = message
         phase = self._running[-1] if self._running else "train"
         asked = who_asked([str(each) for each in with_causes(error)])
         epoch = None if phase == "predict" else self.epoch

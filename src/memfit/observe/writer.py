@@ -3,9 +3,11 @@
 One JSON object per line, each appended by one write. A run that is killed leaves at most its last line cut.
 """
 
+import errno
 import json
 import math
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,10 @@ _THINNED = (Model, Epoch, Retrace)
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
+class UnwritableError(InputError):
+    """A record that cannot be written, for a reason of the disk or the folder."""
+
+
 class RecordWriter:
     """Appends to a record file, a whole line at a time.
 
@@ -29,7 +35,8 @@ class RecordWriter:
         force: Whether to replace a file that is there.
 
     Raises:
-        InputError: If the file is there already or cannot be written.
+        InputError: If the file is there already.
+        UnwritableError: If it cannot be written.
     """
 
     def __init__(self, path: Path, run: Run | None, *, force: bool = False) -> None:
@@ -45,11 +52,18 @@ class RecordWriter:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | made, 0o666)
         except OSError as error:
             raise _cannot_write(path, error) from error
-        if run is not None:
-            self._append(run)
-        elif not path.read_bytes().endswith(b"\n"):
-            # The line that was being written when the process died stays a broken one.
-            os.write(self._file, b"\n")
+        try:
+            if run is not None:
+                self._append(run)
+            elif not path.read_bytes().endswith(b"\n"):
+                # The line that was being written when the process died stays a broken one.
+                os.write(self._file, b"\n")
+        except OSError as error:
+            self.close()
+            if run is not None:
+                with suppress(OSError):
+                    path.unlink()
+            raise _cannot_write(path, error) from error
 
     def write(self, event: Event) -> None:
         """Append a line; of models, epochs and retraces only every second, fourth, ... once there are many.
@@ -76,9 +90,17 @@ class RecordWriter:
     def _append(self, event: Event) -> None:
         if self._file < 0:
             raise ValueError(f"the record {self.path} is closed")
-        line = memoryview(_as_json(event.to_dict()) + b"\n")
-        while line:
-            line = line[os.write(self._file, line) :]
+        content = _as_json(event.to_dict()) + b"\n"
+        line = memoryview(content)
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError:
+            # Half a line is on the disk, which is full: the record ends with the last complete one.
+            written = len(content) - len(line)
+            with suppress(OSError):
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise
 
 
 def record_path(path: str | os.PathLike[str] | None) -> Path:
@@ -101,14 +123,16 @@ def refuse_unwritable(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise InputError(f"the record {path} exists already. Name another file, or pass force=True to replace it.")
     if not path.parent.is_dir():
-        raise InputError(f"the record {path} cannot be written: there is no folder {path.parent}. Make it first.")
+        raise UnwritableError(f"the record {path} cannot be written: there is no folder {path.parent}. Make it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise _cannot_write(path, PermissionError("Permission denied"))
+        read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
+        reason = errno.EROFS if read_only else errno.EACCES
+        raise _cannot_write(path, OSError(reason, os.strerror(reason)))
 
 
-def _cannot_write(path: Path, error: OSError) -> InputError:
+def _cannot_write(path: Path, error: OSError) -> UnwritableError:
     reason = error.strerror or str(error)
-    return InputError(
+    return UnwritableError(
         f"the record {path} cannot be written: {reason}. Name a file in a folder you may write to, such as "
         f'memfit.Recorder("runs/first{SUFFIX}").'
     )

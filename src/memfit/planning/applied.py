@@ -1,15 +1,14 @@
-"""A plan put onto a model for a while."""
+"""A plan put onto a model for a while, as it is: whether it is exact is verified elsewhere."""
 
-import hashlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from memfit.errors import BudgetTooSmallError, InputError
 from memfit.planning.plan import Plan
 from memfit.planning.prediction import Prediction
-from memfit.techniques.registry import NAMES, technique
 from memfit.techniques.technique import Verdict
+from memfit.techniques.together import fingerprint, together, verdicts
 from memfit.trace.tracer import refuse_unready
 from memfit.units import format_size
 
@@ -35,10 +34,7 @@ def applied(model: Any, plan: Plan) -> Iterator[None]:
         ```
     """
     check(model, plan)
-    with ExitStack() as stack:
-        for name in NAMES:
-            if name in plan.techniques:
-                stack.enter_context(technique(name).applied(model, plan.techniques[name]))
+    with together(model, plan.techniques):
         yield
 
 
@@ -66,7 +62,7 @@ def check(model: Any, plan: Plan) -> dict[str, Verdict]:
             f"the plan was made for the model {plan.model}, and {model.name!r} is {fingerprint(model)}: layers or "
             "shapes differ. Make a plan for this model, or drop the plan's model to use it anyway."
         )
-    return {name: technique(name).check(model, plan.techniques[name]) for name in NAMES if name in plan.techniques}
+    return verdicts(model, plan.techniques)
 
 
 def _what_would_fit(prediction: Prediction) -> str:
@@ -76,10 +72,3 @@ def _what_would_fit(prediction: Prediction) -> str:
         f"{format_size(prediction.budget)}: it needs {', '.join(needs)}. Plan again with one of these"
         f"{f', or with a batch of at most {prediction.largest_batch}' if prediction.largest_batch else ''}."
     )
-
-
-def fingerprint(model: Any) -> str:
-    """What tells models apart for which a plan means different things: layers and the shapes of their weights."""
-    layers = [(type(each).__name__, [tuple(v.shape) for v in each.variables]) for each in model._flatten_layers()]
-    digest = hashlib.sha256(repr(layers).encode()).hexdigest()[:12]
-    return f"{len(layers)}-{digest}"

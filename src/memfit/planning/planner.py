@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from memfit.errors import InputError
-from memfit.estimation.estimate import Estimate, cpu, estimate, find_device
+from memfit.estimation.estimate import Estimate, estimate, find_device
 from memfit.estimation.graph import NO_LIMIT
 from memfit.estimation.measure import CrashError, Measurement, OutOfMemoryError, measure
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
+from memfit.estimation.source import cpu
 from memfit.hardware.catalog import GPU
-from memfit.planning.applied import applied, check, fingerprint
+from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
 from memfit.planning.prediction import Prediction
 from memfit.planning.reasons import contributions, rejected
@@ -28,9 +29,13 @@ from memfit.techniques.registry import technique
 from memfit.techniques.remat_placement import RANGE, by_bytes
 from memfit.techniques.remat_step import CalledStep
 from memfit.techniques.technique import GRADES, Grade
+from memfit.techniques.together import fingerprint
+from memfit.trace.batch import batch_spec
 from memfit.trace.step import Step, variable_bytes
 from memfit.trace.tracer import trace_step
 from memfit.units import Size, parse_size
+from memfit.verification.samples import ROWS, batch_of, synthesized
+from memfit.verification.verify import PROVEN, verified
 
 Verify = Literal["trace", "measure", "none"]
 
@@ -65,7 +70,7 @@ def plan(
     """Find the fastest change with which training fits a budget. Nothing is run.
 
     Args:
-        model: A built, compiled Keras model.
+        model: A compiled Keras model; with `data` it need not be built.
         batch_size: The batch size, which stays what it is.
         budget: The memory TensorFlow may use, meant literally: training under this limit
             (`memfit.devices.configure(limit=...)`) must not run out.
@@ -73,7 +78,7 @@ def plan(
             slices that batch normalisation sees alone, "any" another optimizer.
         gpu: The card, as for `memfit.estimate`.
         jit: What `compile(jit_compile=...)` will be given on the target.
-        data: An example batch, for models that do not say what theirs looks like.
+        data: An example batch, as for `memfit.estimate`.
         verify: "trace" the planned step, also "measure" it on the device that is there, or "none".
 
     Returns:
@@ -99,7 +104,7 @@ class Planner:
         batch_size: The batch size.
         gpu: The card, as for `memfit.estimate`.
         jit: What `compile(jit_compile=...)` will be given on the target.
-        data: An example batch, for models that do not say what theirs looks like.
+        data: An example batch, as for `memfit.estimate`.
         resident: Bytes of data that lie on the device all the time.
 
     Raises:
@@ -129,6 +134,7 @@ class Planner:
         self._resident = parse_size(resident, what="resident") if resident else 0
         self.plain: Estimate = self._estimate()
         self._refused: dict[str, str] = {}
+        self._unproven: dict[str, str] = {}
         self._traced: set[Grade] = set()
 
     def plan(self, budget: Size, *, numerics: Grade = "exact", verify: Verify = "trace") -> Plan:
@@ -137,7 +143,32 @@ class Planner:
         _refuse(numerics, GRADES, "numerics")
         _refuse(verify, ("trace", "measure", "none"), "verify")
         with _no_garbage_collected():
-            return self._fastest(limit, numerics, verify)
+            plan = self._fastest(limit, numerics, verify)
+            while numerics == "exact" and verify != "none" and self._disproved(plan):
+                plan = self._fastest(limit, numerics, verify)
+            return plan
+
+    def _disproved(self, plan: Plan) -> bool:
+        """Whether a plan turns out to change the result; what does so is not planned with any more."""
+        claimed = [name for name in PROVEN if name in plan.techniques]
+        if not claimed or (whole := verified(self.model, plan.techniques, self._samples)).exact:
+            return False
+        alone = {name: verified(self.model, {name: plan.techniques[name]}, self._samples) for name in claimed}
+        wrong = {name: each for name, each in alone.items() if not each.exact} or {claimed[-1]: whole}
+        for name, each in wrong.items():
+            self._unproven[name] = f"it changes the result: {each.reason}"
+        self.__dict__.pop("search", None)
+        self.__dict__.pop("graph", None)
+        self._traced.clear()
+        return True
+
+    @cached_property
+    def _samples(self) -> Any:
+        """What plans are verified on: the user's own data, where there is some."""
+        try:
+            return batch_of(self._data, self.batch_size)
+        except InputError:
+            return synthesized(batch_spec(self.model, self._data)(ROWS))
 
     def _fastest(self, limit: int, numerics: Grade, verify: Verify) -> Plan:
         self._trace_bases(numerics)
@@ -206,11 +237,21 @@ class Planner:
             batch=self.batch_size,
             gpu=self.gpu,
             regime=self.plain.regime,
-            slices=self._grade_of("micro_batch", max(1, self.batch_size // 2)) if self.batch_size > 1 else None,
+            slices=self._grade_of("micro_batch", max(1, self.batch_size // 2)) if self._can_slice(step) else None,
             starts=self._starts(),
             bases=[plain],
             resident=self._resident,
         )
+
+    def _can_slice(self, step: Step) -> bool:
+        """Whether there is a smaller batch; a step with a fixed batch inside takes no other."""
+        if step.only_batch is not None:
+            self._refused["micro_batch"] = "the model has a fixed batch size inside"
+        return self.batch_size > 1 and step.only_batch is None
+
+    @property
+    def _takes_any_batch(self) -> bool:
+        return self.search.bases[0].called.step.only_batch is None
 
     def _trace_bases(self, numerics: Grade) -> None:
         """Trace what a grade allows of the techniques that change a step's operations."""
@@ -240,7 +281,7 @@ class Planner:
         """What the executor would run where XLA compiles; what XLA keeps is nearest to it with fused normalisation."""
         fused = {"fused_batch_norm": True} if self._grade_of("fused_batch_norm", True) else {}
         with applied(self.model, Plan(**{**techniques, **fused, "jit": False})):
-            return trace_step(self.model, "train", gpu=self.gpu, data=self._data)
+            return trace_step(self.model, "train", gpu=self.gpu, data=self._data, batch_size=self.batch_size)
 
     def _with_smaller_optimizers(self, base: Base) -> Iterator[Base]:
         own = variable_bytes(base.called.step.variables, "optimizer")
@@ -284,6 +325,9 @@ class Planner:
 
     def _grade_of(self, name: str, value: Any) -> Grade | None:
         """How exact a technique is for this model; `None`, and why, if it cannot carry it."""
+        if name in self._unproven:
+            self._refused[name] = self._unproven[name]
+            return None
         try:
             return technique(name).check(self.model, value).grade
         except InputError as error:
@@ -390,7 +434,7 @@ class Planner:
             feasible=False,
             rejected=tuple(rejected(search, None, target, numerics, self._refused)),
             smallest_budgets=budgets,
-            largest_batch=search.largest_batch(target, numerics),
+            largest_batch=search.largest_batch(target, numerics) if self._takes_any_batch else None,
             **self._common(limit, numerics),
         )
         return Plan(model=fingerprint(self.model), prediction=prediction)

@@ -17,14 +17,14 @@ WIDTH, MOST_LINES = 100, 20
 _LABEL = 11
 _UNKNOWN = "unknown"
 _LONGEST_PLACE = 50
-# A request below this share of the limit only came too late.
+# A request below this share of the limit is not the cause.
 _SMALL = 0.005
 
 
 def explanation_text(found: "OomExplanation") -> str:
     """The whole of it."""
     rows = [
-        *([("said", found.message, 1)] if found.asked_bytes is None else []),
+        *([("message", found.message, 1)] if found.asked_bytes is None else []),
         ("asked", _asked(found), 2),
         ("by", _by(found), 2),
         ("at", _where(found), 2),
@@ -48,7 +48,7 @@ def _headline(found: "OomExplanation") -> str:
     who = found.layer or found.op_type or ("the compiled step" if found.compiled else None)
     if who is None:
         return f"Out of {where} ({found.error})"
-    asked = f" asked for {format_size(found.asked_bytes)}" if found.asked_bytes else " asked for more than there is"
+    asked = f" asked for {format_size(found.asked_bytes)}" if found.asked_bytes else " asked for more than is available"
     return f"Out of {where}: {who}{asked}{f' on {found.device}' if found.device else ''}"
 
 
@@ -57,13 +57,13 @@ def _asked(found: "OomExplanation") -> str:
     if found.shape is not None:
         asked += f", a tensor of shape {list(found.shape)}" + (f" and type {found.dtype}" if found.dtype else "")
     if found.asked_bytes and found.limit_bytes and found.asked_bytes < _SMALL * found.limit_bytes:
-        asked += "; so little that it is not to blame: the memory was full before"
+        asked += "; a small request: the memory was already full"
     return asked
 
 
 def _by(found: "OomExplanation") -> str:
     if found.compiled:
-        return "the whole step, which XLA compiled: all its temporaries are one request, and no single layer's"
+        return "the whole step, compiled by XLA: all its temporaries are one request"
     if found.op is None and found.op_type is None:
         return _UNKNOWN
     what = found.op or f"{found.op_type}, run eagerly"
@@ -88,7 +88,7 @@ def _in_use(found: "OomExplanation") -> str:
     limit = _UNKNOWN if found.limit_bytes is None else format_size(found.limit_bytes)
     parts = [f"{format_size(found.in_use_bytes)} now, after the error"]
     if found.peak_bytes is not None:
-        parts.append(f"{format_size(found.peak_bytes)} at the most")
+        parts.append(f"peak {format_size(found.peak_bytes)}")
     text = f"{', '.join(parts)}; limit {limit}"
     if found.fragmented:
         text += f"; {format_size((found.limit_bytes or 0) - (found.peak_bytes or 0))} were free, but not in one piece"
@@ -129,7 +129,7 @@ def _remedy(found: "OomExplanation") -> list[tuple[str, str, int]]:
     if found.plan is not None:
         return _plan_rows(found, found.plan)
     why = [("no plan", found.why_no_plan, 2)] if found.why_no_plan else []
-    ask = "memfit.explain_oom(error, model, batch_size=...) also searches the change that fits"
+    ask = "memfit.explain_oom(error, model, batch_size=...) also searches for a plan that fits"
     return [*why, ("to fit", f"{found.command}", 1), *([] if why else [("", ask, 1)])]
 
 
@@ -139,7 +139,7 @@ def _plan_rows(found: "OomExplanation", plan: "Plan") -> list[tuple[str, str, in
     if answer is None or not answer.feasible:
         return [("to fit", _nothing_fits(plan, budget), 2)]
     if not plan.techniques:
-        fits = f"by prediction it fits {budget} as it is: something else holds memory"
+        fits = f"predicted to fit {budget} without changes: something else holds memory"
         return [("to fit", f"{fits}; memfit.Recorder() and `memfit report` show what", 2)]
     price = f"{speed_words(answer.slowdown)}, {RESULTS.get(answer.grade or '', 'result unknown')}"
     peak = format_size(None if answer.peak is None else answer.peak.value)
@@ -152,10 +152,10 @@ def _nothing_fits(plan: "Plan", budget: str) -> str:
         return f"no plan fits {budget}"
     smallest = dict(answer.smallest_budgets)
     needed = smallest.pop(answer.numerics, None)
-    ways = [f"the smallest that does is {format_size(needed)}"] if needed else []
-    ways += [f'numerics="{grade}" needs {format_size(size)}' for grade, size in smallest.items()][:1]
-    ways += [f"batch {answer.largest_batch} fits"] if answer.largest_batch else []
-    return f"no {answer.numerics} plan fits {budget}: {'; '.join(ways) or 'a smaller model would'}"
+    options = [f"the smallest budget is {format_size(needed)}"] if needed else []
+    options += [f'numerics="{grade}" needs {format_size(size)}' for grade, size in smallest.items()][:1]
+    options += [f"batch {answer.largest_batch} fits"] if answer.largest_batch else []
+    return f"no {answer.numerics} plan fits {budget}: {'; '.join(options) or 'a smaller model would'}"
 
 
 def paste_line(found: "OomExplanation", plan: "Plan") -> str:

@@ -76,7 +76,7 @@ def _setup(view: Mapping[str, Any]) -> dict[str, str]:
         "device": run["device_name"] or run["device"] or "unknown",
         "TensorFlow": run["tensorflow"] or "unknown",
         "Keras": run["keras"] or "unknown",
-        "ended": run["outcome"] or "without a last word",
+        "ended": run["outcome"] or "killed or crashed",
         "command": " ".join(run["command"] or ()) or "unknown",
     }
 
@@ -100,15 +100,15 @@ def _headline(measured: Mapping[str, Mapping[str, Any]]) -> str:
     """What B changed, in a sentence."""
     peak, step = measured["peak_bytes"], measured.get("train_step_seconds", {"a": None, "b": None, "change": None})
     if peak["change"] is None:
-        said = "the peak of one of them is unknown"
+        words = "the peak of one of them is unknown"
     elif abs(peak["change"]) < 0.005:
-        said = "the same peak"
+        words = "the same peak"
     else:
-        said = f"{format_size(abs(peak['b'] - peak['a']))} {'less' if peak['change'] < 0 else 'more'} at the peak"
+        words = f"{format_size(abs(peak['b'] - peak['a']))} {'less' if peak['change'] < 0 else 'more'} at the peak"
     if step["change"] is None:
-        return f"B against A: {said}."
+        return f"B against A: {words}."
     if abs(step["change"]) < 0.01:
-        return f"B against A: {said}, as fast."
+        return f"B against A: {words}, as fast."
     faster = "faster" if step["change"] < 0 else "slower"
     times = f"{seconds_words(step['a'])} to {seconds_words(step['b'])} a step"
-    return f"B against A: {said}, {abs(100 * step['change']):.0f} % {faster} ({times})."
+    return f"B against A: {words}, {abs(100 * step['change']):.0f} % {faster} ({times})."

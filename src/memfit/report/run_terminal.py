@@ -71,7 +71,7 @@ def _facts(view: Mapping[str, Any]) -> Table:
     for phase in view["phases"]:
         took = f"{count_words(phase['steps'])} steps, {seconds_words(phase['median_step_seconds'])} each"
         rows.append((phase["phase"], f"{took}, peak {format_size(phase['peak_bytes'])}"))
-    ended = run["outcome"] or "without a last word"
+    ended = run["outcome"] or "killed or crashed"
     rows.append(("ran for", f"{seconds_words(run['seconds'])}, {ended}"))
     if view["broken_lines"]:
         rows.append(("record", f"{view['broken_lines']} lines could not be read"))
@@ -204,9 +204,9 @@ def _retraces(view: Mapping[str, Any]) -> RenderableType:
     rows = view["retraces"]
     if not rows:
         return _nothing("None: no step was traced a second time.")
-    said = [Text(f"{row['phase']} step {row['step']}: {visible(row['reason'])}") for row in ends(rows, _EVENTS)]
-    left = len(rows) + view["left_out"]["retraces"] - len(said)
-    return Group(*said, *([Text(f"{count_words(left)} more in between", style="dim")] if left else []))
+    lines = [Text(f"{row['phase']} step {row['step']}: {visible(row['reason'])}") for row in ends(rows, _EVENTS)]
+    left = len(rows) + view["left_out"]["retraces"] - len(lines)
+    return Group(*lines, *([Text(f"{count_words(left)} more in between", style="dim")] if left else []))
 
 
 def ends(rows: Sequence[Any], most: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How a run ended and what memory had to do with it, in one sentence."""
+"""How a run ended and whether memory was the reason, in one sentence."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ def verdict(record: "Record") -> dict[str, Any]:
         `state` is one of "fits", "tight", "recovered", "out-of-memory", "failed", "interrupted", "died" and "unknown".
     """
     highest = highest_step(record)
-    peak = None if highest is None else highest.peak_bytes
+    # Zero is what a CPU without a limit reports: nobody counted.
+    peak = None if highest is None else highest.peak_bytes or None
     limit = record.run.limit_bytes
     share = peak / limit if peak is not None and limit else None
     state, words = _state(record, peak, limit, share)
@@ -47,16 +48,19 @@ def _state(record: "Record", peak: int | None, limit: int | None, share: float |
     if record.out_of_memory and _lost(record):
         return "out-of-memory", _ran_out(record)
     if end is None:
-        return "died", f"The process died without a last word: killed, or crashed. {_peak_words(peak, limit)}"
+        ended = "The process ended without closing its record: it was killed, or crashed."
+        return "died", f"{ended}{_earlier(record)} {_peak_words(peak, limit)}"
     if end.outcome == "interrupted":
-        return "interrupted", f"Interrupted. {_peak_words(peak, limit)}"
+        return "interrupted", f"Interrupted.{_earlier(record)} {_peak_words(peak, limit)}"
     if end.outcome != "finished":
-        why = f": {end.error}" if end.error else f" with exit code {end.exit_code}"
-        return "failed", f"Failed{why}. Memory was not the reason. {_peak_words(peak, limit)}"
+        why = f": {end.error.rstrip('.')}" if end.error else f" with exit code {end.exit_code}"
+        # Only an error that is known, in a run that never ran out of memory, acquits memory.
+        acquitted = " Memory was not the reason." if end.error and not _memory_was_short(record) else ""
+        return "failed", f"Failed{why}.{acquitted}{_earlier(record)} {_peak_words(peak, limit)}"
     if record.out_of_memory or record.recoveries:
         return "recovered", _recovered(record)
     if peak is None:
-        return "unknown", "Finished. What it took is unknown: the device gave no memory statistics."
+        return "unknown", "Finished. The peak is unknown: the device gave no memory statistics."
     if share is None:
         return "fits", f"Finished. {_peak_words(peak, limit)}"
     if share >= _TIGHT:
@@ -65,10 +69,24 @@ def _state(record: "Record", peak: int | None, limit: int | None, share: float |
 
 
 def _lost(record: "Record") -> bool:
-    """Whether the last out-of-memory was the end of the run."""
-    finished = record.end is not None and record.end.outcome == "finished"
+    """Whether the last out-of-memory was the end of the run: nothing recovered from it, and no step followed."""
+    if record.end is not None and record.end.outcome == "finished":
+        return False
     last = max(line.at for line in record.out_of_memory)
-    return not finished and not any(line.at >= last for line in record.recoveries)
+    recovered = any(line.at >= last for line in record.recoveries)
+    continued = any(line.at > last and line.phase == "train" for line in record.steps)
+    return not recovered and not continued
+
+
+def _memory_was_short(record: "Record") -> bool:
+    return bool(record.out_of_memory or record.recoveries)
+
+
+def _earlier(record: "Record") -> str:
+    """Where the run was short of memory before it ended for another reason, or for one that is not known."""
+    if not record.out_of_memory:
+        return " It was restarted before, when the process died." if record.recoveries else ""
+    return f" It ran out of memory {times_words(len(record.out_of_memory))} before and continued."
 
 
 def _ran_out(record: "Record") -> str:
@@ -85,14 +103,14 @@ def _recovered(record: "Record") -> str:
     restarts = sum(bool(line.restart) for line in record.recoveries)
     happened = []
     if record.out_of_memory:
-        happened.append(f"ran out of memory {times_words(len(record.out_of_memory))} and went on")
+        happened.append(f"ran out of memory {times_words(len(record.out_of_memory))} and recovered")
     if restarts:
-        happened.append(f"was started again {times_words(restarts)}")
+        happened.append(f"was restarted {times_words(restarts)}")
     return f"Finished. It {', and '.join(happened)}{price}."
 
 
 def _peak_words(peak: int | None, limit: int | None) -> str:
     if peak is None:
-        return "What it took is unknown."
+        return "The peak is unknown."
     of_limit = f" of {format_size(limit)}" if limit else ", with no limit known"
     return f"The peak was {format_size(peak)}{of_limit}."

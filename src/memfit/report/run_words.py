@@ -7,7 +7,7 @@ from typing import Any
 from memfit.units import format_size, size_literal
 
 NONE = "\u2013"
-"""What stands in a cell that has nothing to say."""
+"""An empty cell of a table."""
 # The terminal's controls but tab and new line, marks of direction, line separators, and half characters.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -80,7 +80,7 @@ def difference_words(pair: Mapping[str, Any], name: str | None = None) -> str:
 
 
 def log_words(value: object) -> str:
-    """A logged metric with four digits; what is no number is shown as it is."""
+    """A logged metric with four digits; other values are shown unchanged."""
     if value is None:
         return "unknown"
     return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
@@ -90,14 +90,14 @@ def nothing_words(view: Mapping[str, Any]) -> dict[str, str]:
     """What to say, and what to do, where a run has nothing to show."""
     limit = size_literal(view["verdict"]["limit_bytes"]) if view["verdict"]["limit_bytes"] else "8GiB"
     return {
-        "statistics": "The device gave no memory statistics. On a CPU, a limit makes TensorFlow count: "
+        "statistics": "The device gave no memory statistics. On a CPU, TensorFlow counts under a limit: "
         'memfit.devices.configure(limit="4GiB")',
         "timeline": "No step of this run was profiled: it was too short, or profiling was off. "
         "memfit.Recorder(profile_steps=1) profiles one after the first three.",
-        "peak": "Unknown: no step was profiled and nothing was predicted of the model.",
-        "estimate": "Nothing was predicted of this run. To compare, give the recorder a prediction: "
+        "peak": "Unknown: no step was profiled, and the model has no prediction.",
+        "estimate": "This run has no prediction. To compare, pass one to the recorder: "
         "memfit.Recorder(estimate=memfit.estimate(model, batch_size))",
-        "plan": "No plan: the training ran as it was written. The fastest change that fits is found by: "
+        "plan": "No plan: the model was trained unmodified. To find the fastest plan that fits: "
         f'memfit.plan(model, batch_size, budget="{limit}")',
     }
 

@@ -7,13 +7,14 @@ from typing import Any
 from memfit.errors import InputError
 from memfit.framework import as_keras_callback
 from memfit.script.fit_state import FitState, known, put_back
+from memfit.script.folder import say_no_snapshot
 from memfit.script.words import say
 from memfit.train.snapshot import restore_snapshot, take_snapshot
 
 # A snapshot may take this share of the time since the last.
 _SHARE = 0.02
 
-Keep = Callable[[FitState], None]
+Keep = Callable[[FitState], object]
 
 
 class Pace:
@@ -80,7 +81,7 @@ class Checkpoints:
         try:
             self._restore(self._resumed)
         except InputError as error:
-            say(f"training begins anew: {error}")
+            say(f"training starts from the beginning, since the snapshot does not match: {error}")
             self._resumed = None
             return
         self.restored = True
@@ -121,16 +122,20 @@ class Checkpoints:
         return self.restored and self._resumed is not None and self._resumed.finished
 
     def _take(self, epoch: int, batch: int, *, finished: bool = False) -> None:
+        """Take a snapshot; one that fails costs the snapshot, never the training."""
         began = time.perf_counter()
-        state = FitState(
-            snapshot=take_snapshot(self.model),
-            epoch=epoch,
-            batch=batch,
-            finished=finished,
-            callbacks=tuple(known(each) for each in self._others),
-            history=known(self.model.history),
-        )
-        self._keep(state)
+        try:
+            state = FitState(
+                snapshot=take_snapshot(self.model),
+                epoch=epoch,
+                batch=batch,
+                finished=finished,
+                callbacks=tuple(known(each) for each in self._others),
+                history=known(self.model.history),
+            )
+            self._keep(state)
+        except Exception as error:  # noqa: BLE001 (host memory, the disk, and code of the script's callbacks)
+            say_no_snapshot(error)
         self._pace.took(began)
 
     def _restore(self, state: FitState) -> None:

@@ -20,7 +20,12 @@ def main() -> None:
     folder = RunFolder(Path(sys.argv[1]))
     settings = folder.settings()
     with ScriptRun(settings, folder):
-        program = Program(settings.target, settings.arguments, is_module=settings.is_module)
+        program = Program(
+            settings.target,
+            settings.arguments,
+            is_module=settings.is_module,
+            piped=lambda: folder.piped_source(sys.stdin.buffer.read),
+        )
         program.run()
 
 

@@ -3,19 +3,21 @@
 A script may set `CUDA_VISIBLE_DEVICES` or `KERAS_BACKEND` in its first lines, and they still have to count.
 """
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 import wrapt
 
 from memfit.errors import MemfitError
 from memfit.framework import keras_backend
-from memfit.hardware import devices
+from memfit.hardware import devices, onednn
 from memfit.script.settings import Settings
 from memfit.script.words import refuse, say
 
-# Where TensorFlow keeps what a script may say about memory.
+# TensorFlow's functions with which a script configures device memory.
 _SETTERS = (
     ("config.experimental", "set_memory_growth"),
     ("config.experimental", "set_virtual_device_configuration"),
@@ -24,10 +26,28 @@ _SETTERS = (
 
 
 def when_imported(settings: Settings, watch_keras: Callable[[], None]) -> None:
-    """Set the devices up when TensorFlow comes, and call `watch_keras` when Keras has come."""
+    """Set the devices up when TensorFlow is imported, and call `watch_keras` when Keras is."""
+    if settings.device_limit is not None:
+        # TensorFlow reads this variable while it is imported. Until then the script's environment stays its own.
+        sys.meta_path.insert(0, _BeforeImport("tensorflow", onednn.turn_off))
     if settings.device_option is not None:
         wrapt.register_post_import_hook(lambda tf: _set_devices_up(tf, settings), "tensorflow")
     wrapt.register_post_import_hook(lambda _: _watch(watch_keras), "keras")
+
+
+class _BeforeImport(MetaPathFinder):
+    """Calls a function when a module is about to be imported for the first time; finds nothing itself."""
+
+    def __init__(self, name: str, call: Callable[[], object]) -> None:
+        self._name, self._call = name, call
+        self._called = False
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        """Look at the name and leave the rest to the finders that follow."""
+        # It stays in `sys.meta_path`: importlib is iterating over that list, and would skip the finder behind it.
+        if fullname == self._name and not self._called:
+            self._called = True
+            self._call()
 
 
 def _set_devices_up(tf: Any, settings: Settings) -> None:
@@ -40,16 +60,16 @@ def _set_devices_up(tf: Any, settings: Settings) -> None:
 
 
 def _overruled(name: str, settings: Settings) -> Callable[..., None]:
-    """In place of a setter that would contradict what was asked for, and fail."""
+    """Replace a setter that would contradict the command line, and fail."""
 
     def leave_out(*_: Any, **__: Any) -> None:
-        say(f"{settings.device_option} decides; the script's {name}(...) is left out")
+        say(f"{settings.device_option} is in effect; the script's {name}(...) is ignored")
 
     return leave_out
 
 
 def _watch(watch_keras: Callable[[], None]) -> None:
     if keras_backend() != "tensorflow":
-        say(f"Keras runs on {keras_backend()!r} here, and memfit works with 'tensorflow': nothing is watched")
+        say(f"Keras runs on {keras_backend()!r}; memfit supports 'tensorflow' only, so nothing is watched")
         return
     watch_keras()

@@ -1,6 +1,7 @@
-"""What is said when a script ends because memory ran out: twenty lines after the traceback."""
+"""The explanation after the traceback of a script that ran out of memory: at most twenty lines."""
 
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -15,9 +16,11 @@ def explain_at_the_end(model: Any | None, batch: int | None, settings: Settings)
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         shown_by(kind, error, traceback)
-        console = stderr()
-        with console.status("memfit: looking for what would make it fit"):
-            found = explain_oom(error, model, batch, limit=settings.device_limit, numerics=settings.numerics)
-        console.print(f"\n{found}", soft_wrap=True, markup=False)
+        # The memory is full, and so may the disk be: what fails here must not hide the traceback.
+        with suppress(Exception):
+            console = stderr()
+            with console.status("memfit: searching for a plan that fits"):
+                found = explain_oom(error, model, batch, limit=settings.device_limit, numerics=settings.numerics)
+            console.print(f"\n{found}", soft_wrap=True, markup=False)
 
     sys.excepthook = show

@@ -1,4 +1,4 @@
-"""A script that dies with `memfit run`, as it would with its `python`, also when that is killed with no last word."""
+"""End the script when `memfit run` ends, even if that is killed with SIGKILL."""
 
 import ctypes
 import os

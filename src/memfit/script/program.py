@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import io
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -13,25 +14,41 @@ from memfit.errors import InputError
 from memfit.script.words import refuse
 
 
+def _read_stdin() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+STDIN = "-"
+"""The target that is a script on stdin, as with `python -`."""
+
+
 class Program:
     """A script or module, with what follows it on the command line.
 
     Args:
-        target: The path of a script, or with `is_module` a module's name.
+        target: The path of a script, `"-"`, or with `is_module` a module's name.
         arguments: What follows it.
         is_module: Whether it is a module, as with `python -m`.
+        piped: Reads the script `"-"`.
     """
 
-    def __init__(self, target: str, arguments: tuple[str, ...], *, is_module: bool) -> None:
+    def __init__(
+        self, target: str, arguments: tuple[str, ...], *, is_module: bool, piped: Callable[[], bytes] = _read_stdin
+    ) -> None:
         self._target, self._arguments, self._is_module = target, arguments, is_module
+        self._piped = piped
 
     def run(self) -> None:
         """Run it to its end in place of what is `__main__` now; whatever it raises is raised."""
         main = ModuleType("__main__")
-        main.__dict__.update(__builtins__=builtins, __annotations__={}, __cached__=None)
-        place = str(Path.cwd()) if self._is_module else str(Path(self._target).resolve().parent)
-        sys.path.insert(0, place)
-        code = self._module_code(main) if self._is_module else self._script_code(main)
+        main.__dict__.update(__annotations__={}, __builtins__=builtins, __file__=None, __cached__=None)
+        is_piped = self._target == STDIN and not self._is_module
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, self._place(is_piped=is_piped))
+        command = ["-m", self._target] if self._is_module else [self._target]
+        sys.orig_argv[:] = [sys.executable, *interpreter_options(sys.orig_argv), *command, *self._arguments]
+        make = self._module_code if self._is_module else self._piped_code if is_piped else self._script_code
+        code = make(main)
         sys.modules["__main__"] = main
         try:
             exec(code, main.__dict__)
@@ -39,18 +56,25 @@ class Program:
             _show_only_from(code)
             raise
 
+    def _place(self, *, is_piped: bool) -> str:
+        """Where the program's own modules are looked for first."""
+        if is_piped:
+            return ""
+        return str(Path.cwd()) if self._is_module else str(Path(self._target).resolve().parent)
+
+    def _piped_code(self, main: ModuleType) -> CodeType:
+        sys.argv = [self._target, *self._arguments]
+        main.__file__ = "<stdin>"
+        main.__loader__ = importlib.machinery.BuiltinImporter
+        return _compiled(self._piped(), "<stdin>")
+
     def _script_code(self, main: ModuleType) -> CodeType:
         path = str(Path(self._target).absolute())
         sys.argv = [self._target, *self._arguments]
         main.__file__ = path
         main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
         with io.open_code(path) as file:
-            source = file.read()
-        try:
-            return compile(source, path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError):
-            _show_only_from(None)
-            raise
+            return _compiled(file.read(), path)
 
     def _module_code(self, main: ModuleType) -> CodeType:
         # What a failing import of a parent package has found before is what `sys.argv[0]` is under `python -m`.
@@ -64,7 +88,7 @@ class Program:
         if spec is None or code is None:
             refuse(
                 InputError(
-                    f"there is no module {self._target!r} that can be run, in {Path.cwd()} or installed. Check the "
+                    f"there is no module {self._target!r} to run, in {Path.cwd()} or installed. Check the "
                     f"name; a script is run without -m: memfit run {self._target.replace('.', '/')}.py"
                 )
             )
@@ -72,6 +96,27 @@ class Program:
         main.__file__ = spec.origin
         sys.argv[0] = str(spec.origin)
         return code
+
+
+def _compiled(source: bytes, path: str) -> CodeType:
+    try:
+        return compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        _show_only_from(None)
+        raise
+
+
+def interpreter_options(command: Sequence[str]) -> list[str]:
+    """The options of a Python command line that are Python's own: those of `python -O -W error train.py`."""
+    options: list[str] = []
+    following = iter(command[1:])
+    for word in following:
+        if not word.startswith("-") or word in ("-", "-m", "-c"):
+            break
+        options.append(word)
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            options.append(next(following, ""))
+    return options
 
 
 def _find(name: str) -> importlib.machinery.ModuleSpec | None:

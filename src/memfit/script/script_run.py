@@ -1,6 +1,6 @@
-"""A script's run: what is ready before its first line, and what is left to do after its last.
+"""A script's run: what happens before its first line and after its last.
 
-Nothing that a script could still want to decide is imported here: not TensorFlow, not NumPy.
+Neither TensorFlow nor NumPy is imported here: the script may still want to configure them.
 """
 
 from types import TracebackType

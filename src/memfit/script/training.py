@@ -8,18 +8,22 @@ from collections.abc import Callable
 from functools import cached_property, wraps
 from importlib import import_module
 from inspect import BoundArguments, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memfit.errors import MemfitError
 from memfit.hardware.out_of_memory import out_of_memory
-from memfit.observe.recorder import Recorder
 from memfit.script.checkpoints import Pace
 from memfit.script.folder import RunFolder
 from memfit.script.last_words import explain_at_the_end
+from memfit.script.own_loop import watch_own_loops
+from memfit.script.run_recorder import run_recorder
+from memfit.script.sessions import Sessions
 from memfit.script.settings import Settings
 from memfit.script.watched_fit import Watch, WatchedFit, callbacks_added
-from memfit.script.way import Ways
-from memfit.script.words import refuse
+from memfit.script.words import refuse, say
+
+if TYPE_CHECKING:
+    from memfit.observe.recorder import Recorder
 
 _TRAINER = "keras.src.backend.tensorflow.trainer"
 _Original = Callable[..., Any]
@@ -42,17 +46,22 @@ class Training:
         self._recorder: Recorder | None = None
         self._failed: tuple[Callable[[], Any], int | None] = ((lambda: None), None)
         self._watch_keras()
+        watch_own_loops(self._own_loop, settings.device_limit, lambda: getattr(self._thread, "inside", False))
 
     def script_ended(self, error: BaseException | None) -> None:
         """The script's last line is done, or this error has ended it."""
         # Threads of the script may still train; the record is closed after them.
         atexit.register(self._close_record, error)
-        if error is None or out_of_memory(error) is None:
+        if error is None or isinstance(error, SystemExit) or out_of_memory(error) is None:
             # Memory that ran out earlier was the script's to deal with, and it has.
             self._folder.forget_progress()
-        elif not self._goes_on_elsewhere:
+        elif not self._is_restarted:
             model, batch = self._failed
             explain_at_the_end(model(), batch, self._settings)
+
+    def _own_loop(self, text: str) -> None:
+        self._folder.note_own_loop()
+        say(text)
 
     @cached_property
     def _watch(self) -> Watch:
@@ -60,14 +69,14 @@ class Training:
         settings = self._settings
         died = self._folder.progress() if settings.restarts else None
         try:
-            self._recorder = Recorder(settings.record, force=settings.force, resume=settings.restarts > 0)
-            return Watch(self._folder, Ways(settings), self._recorder, Pace(settings.snapshot_seconds), died)
+            self._recorder = run_recorder(settings, self._folder)
+            return Watch(self._folder, Sessions(settings), self._recorder, Pace(settings.snapshot_seconds), died)
         except MemfitError as error:
             refuse(error)
 
     @property
-    def _goes_on_elsewhere(self) -> bool:
-        """Whether the process that watches over this one will start it again."""
+    def _is_restarted(self) -> bool:
+        """Whether the supervisor will start the script again."""
         progress = self._folder.progress()
         again = progress is not None and progress.running and progress.smaller
         return again and self._settings.restarts < self._settings.most_restarts
@@ -77,7 +86,7 @@ class Training:
             return
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            self._recorder.close("failed" if code else "finished", exit_code=code)
+            self._recorder.close("failed" if code else "finished", exit_code=code, error=error)
         else:
             self._recorder.close(error=error, exit_code=0 if error is None else 1)
 
@@ -120,14 +129,16 @@ class Training:
         fit = self._thread.fit = WatchedFit(self._watch, self._fits, arguments)
         try:
             return fit.run(original)
-        except Exception:
+        except Exception as error:
             self._failed = weakref.ref(arguments.args[0]), fit.batch
+            self._watch.recorder.on_failure(error)
             raise
 
     def _observed(self, original: _Original, arguments: BoundArguments) -> Any:
         with callbacks_added(arguments, [self._watch.recorder]):
             try:
                 return original(*arguments.args, **arguments.kwargs)
-            except Exception:
+            except Exception as error:
                 self._failed = weakref.ref(arguments.args[0]), None
+                self._watch.recorder.on_failure(error)
                 raise

@@ -11,15 +11,16 @@ from memfit.framework import keras
 from memfit.hardware.out_of_memory import out_of_memory
 from memfit.observe import feed
 from memfit.observe.recorder import Recorder
-from memfit.planning.applied import fingerprint
 from memfit.script.checkpoints import Checkpoints, Pace
 from memfit.script.folder import Progress, RunFolder
-from memfit.script.way import Way, Ways
+from memfit.script.sessions import Decision, Sessions
 from memfit.script.words import say
-from memfit.train.recovery import Recovered
+from memfit.techniques.together import fingerprint
+from memfit.train.recovered import Recovered
 
 if TYPE_CHECKING:
     from memfit.script.fit_state import FitState
+    from memfit.train.session import Session
 
 Fit = Callable[..., Any]
 
@@ -29,7 +30,7 @@ class Watch:
     """What all fits of a script have in common."""
 
     folder: RunFolder
-    ways: Ways
+    sessions: Sessions
     recorder: Recorder
     pace: Pace
     died: Progress | None
@@ -52,9 +53,13 @@ class WatchedFit:
         self._while_it_lasts = ExitStack()
         self._state: FitState | None = watch.folder.snapshot(number) if watch.died is not None else None
         self._checkpoints = self._make_checkpoints()
-        self._way: Way | None = None
-        self.batch: int | None = None
+        self._session: Session | None = None
+        self._decision: Decision | None = None
+
+    @property
+    def batch(self) -> int | None:
         """The batch size, once it is known."""
+        return None if self._decision is None else self._decision.batch
 
     def run(self, fit: Fit) -> Any:
         """Train, or take over what was trained already."""
@@ -73,35 +78,47 @@ class WatchedFit:
                 history = fit(*self._arguments.args, **self._arguments.kwargs)
             except BaseException as error:
                 said = out_of_memory(error)
-                if said is None or self._way is None:
+                if said is None or self._session is None:
                     self._note(running=False)
                 else:
-                    self._note(out_of_memory=said, smaller=not self._way.nothing_smaller)
+                    self._note(out_of_memory=said, smaller=self._has_fallback)
                 raise
         self._note(running=False)
         return history
 
     def prepare(self) -> None:
-        """Find and apply the model's way; Keras's `fit` calls it when the model is built and the data are looked at."""
+        """Open the model's session; Keras's `fit` calls it when the model is built and its train function is due."""
         watch, model = self._watch, self._model
-        if self._way is not None or (self._state is not None and self._state.finished):
+        if self._session is not None or (self._state is not None and self._state.finished):
             return
-        self.batch = feed.looked_up_batch_size()
         self._checkpoints.order_repeats = feed.order_repeats()
-        spec = feed.element_spec()
         if self._state is not None and self._state.batch:
             # So that there are metrics to put the sums of half an epoch into.
-            model._symbolic_build(data_batch=spec)
-        died = watch.died if watch.died is not None and watch.died.fit == self._number else None
-        way = watch.ways.enter(model, self._while_it_lasts, self._recovered, batch=self.batch, spec=spec, died=died)
-        self._way = way
-        plan = way.plan if way.plan.techniques else None
-        watch.recorder.describe(estimate=way.estimate, plan=plan, batch_size=self.batch)
-        watch.folder.write_progress(
-            Progress(self._number, True, fingerprint(model), way.techniques, way.smaller and not way.nothing_smaller)
+            model._symbolic_build(data_batch=feed.element_spec())
+        self._session = watch.sessions.open(
+            model, self._while_it_lasts, self._recovered, self._decided, died=self._died_here
         )
-        if died is not None:
-            self._say_where_it_goes_on(way)
+
+    def _decided(self, decision: Decision) -> None:
+        """Say how the model is trained, now that its first batch is there."""
+        self._decision = decision
+        plan = decision.plan if decision.plan.techniques else None
+        self._watch.recorder.describe(estimate=decision.estimate, plan=plan, batch_size=decision.batch)
+        mark = fingerprint(self._model)
+        techniques = decision.plan.techniques
+        self._watch.folder.write_progress(Progress(self._number, True, mark, techniques, decision.has_fallback))
+        if self._died_here is not None:
+            self._say_where_it_continues(techniques)
+
+    @property
+    def _died_here(self) -> Progress | None:
+        died = self._watch.died
+        return died if died is not None and died.fit == self._number else None
+
+    @property
+    def _has_fallback(self) -> bool:
+        has_one = self._decision is not None and self._decision.has_fallback
+        return has_one and not (self._session is not None and self._session.exhausted)
 
     def _took_over(self, fit: Fit) -> bool:
         """Have Keras build the model without training it, and put the trained state in."""
@@ -109,23 +126,23 @@ class WatchedFit:
         with callbacks_added(arguments, [*_history_for([]), self._checkpoints]):
             fit(*arguments.args, **arguments.kwargs)
         if self._checkpoints.restored:
-            say(f"fit {self._number} was finished before; its result is taken over")
+            say(f"fit {self._number} is already finished; restoring its result")
         return self._checkpoints.restored
 
-    def _say_where_it_goes_on(self, way: Way) -> None:
+    def _say_where_it_continues(self, techniques: dict[str, Any]) -> None:
         state = self._state
         where = "its beginning" if state is None else f"epoch {state.epoch + 1}"
         if state is not None and state.batch:
             where += f", batch {state.batch + 1}"
-        how = ", ".join(f"{name}={value!r}" for name, value in way.techniques.items()) or "the same plan"
-        say(f"fit {self._number} goes on from {where} with {how}")
-        self._watch.recorder.restarted(f"the process was started again and goes on from {where}", way.techniques)
+        how = ", ".join(f"{name}={value!r}" for name, value in techniques.items()) or "the same plan"
+        say(f"fit {self._number} continues from {where} with {how}")
+        self._watch.recorder.restarted(f"the process was restarted and continues from {where}", techniques)
 
     def _recovered(self, event: Recovered) -> None:
         say(str(event))
         self._watch.recorder.on_recovery(event)
         if event.phase == "train":
-            self._watch.ways.remember(self._model, self.batch, event.techniques)
+            self._watch.sessions.remember(self._model, self.batch, event.techniques)
             self._note(techniques=event.techniques)
         for each in self._others:
             if hasattr(each, "on_recovery"):

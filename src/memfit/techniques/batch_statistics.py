@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from memfit.framework import keras, tensorflow
+from memfit.techniques.instance import replaced
 
 
 def note_moments(layer: Any, mean: Any, variance: Any) -> None:
@@ -46,11 +47,8 @@ class BatchStatistics:
             return mean, variance
 
         moments.note = note  # type: ignore[attr-defined]
-        layer._moments = moments
-        try:
+        with replaced(layer, "_moments", moments):
             yield
-        finally:
-            del layer._moments
 
     def weighted(self, recorded: Sequence[tuple[Any, Any]], share: Any) -> list[Any]:
         """A slice's part of the first and second moment of the batch."""

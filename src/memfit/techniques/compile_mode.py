@@ -8,7 +8,7 @@ from typing import Any
 from memfit.errors import InputError
 from memfit.estimation.regime import resolve_regime
 from memfit.framework import tensorflow
-from memfit.techniques.instance import retraced
+from memfit.techniques.instance import replaced, retraced
 from memfit.techniques.technique import Verdict
 from memfit.trace.tracer import refuse_unready
 
@@ -27,7 +27,7 @@ def check(model: Any, value: Any) -> Verdict:
         raise InputError(f"jit must be True (compile with XLA) or False (do not); got {value!r}.")
     refuse_unready(model)
     if not value:
-        return Verdict("exact", "the same operations, run one by one; equal to rounding")
+        return _verdict(model, value, "the same operations, run one by one; equal to rounding")
     if model.run_eagerly:
         raise InputError(
             f"jit=True, but {model.name!r} was compiled with run_eagerly=True, and nothing is compiled then. "
@@ -40,18 +40,32 @@ def check(model: Any, value: Any) -> Verdict:
         )
     # On a machine with a GPU, an LSTM or GRU uses cuDNN, which XLA cannot compile.
     resolve_regime(model, True, gpu=bool(tensorflow().config.list_physical_devices("GPU")))
-    return Verdict("exact", "the same operations, compiled together by XLA; equal to rounding")
+    return _verdict(model, value, "the same operations, compiled together by XLA; equal to rounding")
 
 
 @contextmanager
 def applied(model: Any, value: Any) -> Iterator[None]:
     """Compile the model's steps with XLA, or not, for the duration."""
     check(model, value)
+    with retraced(model), replaced(model, "_jit_compile", value):
+        yield
+
+
+def _verdict(model: Any, value: bool, why: str) -> Verdict:
     # Not by the property: reading it would settle what compile(jit_compile="auto") has left open.
-    before = model._jit_compile
-    with retraced(model):
-        try:
-            model._jit_compile = value
-            yield
-        finally:
-            model._jit_compile = before
+    layer = _drawing_layer(model) if model._jit_compile is not value else None
+    if layer is None:
+        return Verdict("exact", why)
+    return Verdict("close", f"XLA draws other random numbers than the graph executor, and {layer.name!r} uses them")
+
+
+def _drawing_layer(model: Any) -> Any | None:
+    """The first layer that draws random numbers when it trains."""
+    return next(
+        (layer for layer in model._flatten_layers() if layer._seed_generators and not _rates_are_zero(layer)), None
+    )
+
+
+def _rates_are_zero(layer: Any) -> bool:
+    # Recurrent layers have a generator also where they do not use it.
+    return getattr(layer, "dropout", None) == 0 and getattr(layer, "recurrent_dropout", None) == 0

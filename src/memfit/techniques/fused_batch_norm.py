@@ -4,13 +4,13 @@ Keras 3 composes it of elementary operations, which keep several tensors of that
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.techniques.batch_statistics import note_moments
-from memfit.techniques.instance import retraced
+from memfit.techniques.instance import replaced, retraced
 from memfit.techniques.technique import Verdict
 
 _SMALLEST_EPSILON = 1.001e-5  # CUDNN_BN_MIN_EPSILON
@@ -54,8 +54,7 @@ def _fusable(model: Any) -> list[Any]:
     ]
 
 
-@contextmanager
-def _fused(layer: Any) -> Iterator[None]:
+def _fused(layer: Any) -> AbstractContextManager[None]:
     original = layer.call
 
     def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
@@ -63,11 +62,7 @@ def _fused(layer: Any) -> Iterator[None]:
             return original(inputs, training=training, mask=mask)
         return _normalise(layer, inputs)
 
-    layer.call = call
-    try:
-        yield
-    finally:
-        del layer.call
+    return replaced(layer, "call", call)
 
 
 def _normalise(layer: Any, inputs: Any) -> Any:

@@ -8,6 +8,40 @@ from memfit.errors import InputError
 from memfit.framework import keras
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
+_ABSENT = object()
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give one object another attribute for a while, and give back exactly what it had.
+
+    An object without an attribute of its own reads its class's again afterwards. Keras's and TensorFlow's tracking of
+    attributes does not see the change, so that it works on locked models and leaves nothing in checkpoints.
+
+    Args:
+        owner: A model, layer, metric or optimizer.
+        name: The attribute, such as `"call"`.
+        value: What it is inside. For a method: a function without `self`.
+    """
+    if hasattr(getattr(type(owner), name, None), "__set__"):
+        # A property: what it stores is its own matter.
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        try:
+            yield
+        finally:
+            setattr(owner, name, before)
+        return
+    attributes = vars(owner)
+    before = attributes.get(name, _ABSENT)
+    attributes[name] = value
+    try:
+        yield
+    finally:
+        if before is _ABSENT:
+            attributes.pop(name, None)
+        else:
+            attributes[name] = before
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from memfit.errors import InputError
@@ -50,16 +51,30 @@ def functional_of(model: Any) -> Any:
     Raises:
         InputError: For any other model.
     """
-    functional = getattr(model, "_functional", None) or model
-    if not hasattr(functional, "_nodes_by_depth") or type(model).call not in (
-        keras().Sequential.call,
-        type(functional).call,
-    ):
+    if not is_graph(model):
         raise InputError(
-            f"remat recomputes parts of a graph of layers, and {model.name!r} ({type(model).__name__}) is a model with "
-            "a call() of its own. Build it with the Functional API, or use micro_batch and precision."
+            f"{model.name!r} ({type(model).__name__}) is a model with a call() of its own, and not a graph of layers "
+            "that can be taken apart. Build it with the Functional API, or use micro_batch and precision."
         )
-    return functional
+    return getattr(model, "_functional", None) or model
+
+
+def is_graph(model: Any) -> bool:
+    """Whether a model is a graph of layers and nothing else: built by the Functional API, or Sequential."""
+    functional = getattr(model, "_functional", None) or model
+    own_call = vars(model).get("call")
+    return (
+        hasattr(functional, "_nodes_by_depth")
+        and type(model).call in (keras().Sequential.call, _functional_class().call)
+        and type(model).__call__ is keras().Model.__call__
+        # Set by a technique that is applied to the model; any other function is the user's.
+        and (own_call is None or getattr(own_call, "recomputes", False))
+    )
+
+
+def _functional_class() -> Any:
+    keras()
+    return import_module("keras.src.models.functional").Functional
 
 
 def layer_graph(model: Any) -> LayerGraph:
@@ -103,26 +118,45 @@ def _take_apart(
 def _nested(node: Any) -> Any | None:
     """The graph of a nested model that is called with its inputs and nothing else."""
     model = node.operation
-    functional = getattr(model, "_functional", None) or model
-    # Keras writes down the mask it looked for, also where there is none.
-    plain = all(value is None for value in node.arguments.kwargs.values()) and len(node.arguments.args) == 1
-    if plain and hasattr(functional, "_nodes_by_depth") and len(node.input_tensors) == len(functional.inputs):
-        return functional
-    return None
+    if (
+        not isinstance(model, keras().Model)
+        or not is_graph(model)
+        or model.supports_masking
+        or model.activity_regularizer is not None
+        or len(node.arguments.args) != 1
+    ):
+        return None
+    # Keras writes down the mask it looked for, also where there is none; `training` is what the outer model says.
+    others = {name: value for name, value in node.arguments.kwargs.items() if name not in ("training", "mask")}
+    optional = any(value is None for value in keras().tree.flatten(node.arguments.args))
+    return None if others or optional else functional_of(model)
 
 
 def _take_apart_nested(
     functional: Any, node: Any, taken: list[int], places: _Places, calls: list[LayerCall], prefix: str
 ) -> list[int]:
-    def standardise(values: Values, _context: Mapping[str, Any]) -> Sequence[Any]:
-        # What the nested model does with its inputs first: data types and ranks.
-        packed = keras().tree.pack_sequence_as(functional._inputs_struct, [values[place] for place in taken])
-        converted: Sequence[Any] = functional._standardize_inputs(packed)
+    model = node.operation
+    needed = dict(zip((id(tensor) for tensor in node.input_tensors), taken, strict=True))
+
+    def enter(values: Values, _context: Mapping[str, Any]) -> Sequence[Any]:
+        # What the nested model does with its inputs first: masks, data types and ranks.
+        tree = keras().tree
+        (inputs,), kwargs = node.arguments.fill_in({key: values[place] for key, place in needed.items()})
+        masks = [getattr(each, "_keras_mask", None) for each in tree.flatten(inputs)]
+        given = [each for each in tree.flatten(kwargs.get("mask")) if each is not None]
+        if model._convert_input_args:
+            inputs = tree.map_structure(
+                lambda each: model.dtype_policy.convert_input(each, model.autocast, model.input_dtype), inputs
+            )
+        converted: Sequence[Any] = functional._standardize_inputs(inputs)
+        for tensor, mask in zip(converted, given or masks, strict=False):
+            if mask is not None:
+                tensor._keras_mask = mask
         return converted
 
-    name = f"{prefix}{node.operation.name}/"
-    entered = [places.new() for _ in taken]
-    calls.append(LayerCall(f"{name}inputs", None, tuple(taken), tuple(entered), (0,) * len(entered), standardise))
+    name = f"{prefix}{model.name}/"
+    entered = [places.new() for _ in functional.inputs]
+    calls.append(LayerCall(f"{name}inputs", None, tuple(taken), tuple(entered), (0,) * len(entered), enter))
     return _take_apart(functional, entered, places, calls, name)
 
 

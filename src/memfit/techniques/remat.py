@@ -1,57 +1,85 @@
 """Rematerialization: the backward pass recomputes chosen segments of the model instead of keeping their insides.
 
-A segment is a function of tensors alone: weights, seeds and statistics go in, new seeds and statistics come out. Run a
-second time with what went in the first time, it draws the same dropout masks and changes nothing.
+A graph of layers is cut into segments. In a model with a `call` of its own, each call of a chosen layer is a segment.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from memfit.errors import InputError
-from memfit.framework import keras, tensorflow
-from memfit.techniques.instance import refuse_own_train_step, retraced
-from memfit.techniques.layer_graph import LayerCall, LayerGraph, Values, functional_of, layer_graph
+from memfit.framework import keras
+from memfit.techniques.instance import has_own_step, replaced, retraced
+from memfit.techniques.layer_graph import LayerCall, LayerGraph, Values, functional_of, is_graph, layer_graph
+from memfit.techniques.remat_layers import chosen_layers, recomputed_calls
 from memfit.techniques.remat_placement import Segment, by_bytes, by_name
+from memfit.techniques.remat_segment import RecomputedSegment
+from memfit.techniques.repeatable import refuse_unrepeatable
 from memfit.techniques.technique import Verdict
+from memfit.techniques.tensor_parts import set_mask
 
 
 def check(model: Any, value: Any) -> Verdict:
-    """Refuse models that are no graph of layers, and layers that are not there."""
-    refuse_own_train_step(model, "remat")
-    found = segments(model, value)
-    what = f"{len(found)} segment{'s' if len(found) > 1 else ''}"
-    return Verdict("exact", f"{what} recomputed in the backward pass, with the same dropout masks and statistics")
+    """Refuse models that have nothing to recompute, and layers that are not there."""
+    _refuse_models_of_models(model)
+    if is_graph(model):
+        count, what = len(segments(model, value)), "segment"
+    else:
+        count, what = len(chosen_layers(model, _usable(value))), "layer"
+    plural = "s" if count > 1 else ""
+    return Verdict(
+        "exact", f"{count} {what}{plural} recomputed in the backward pass, with the same dropout masks and statistics"
+    )
 
 
 @contextmanager
 def applied(model: Any, value: int | Sequence[str]) -> Iterator[None]:
-    """Give the model a call that recomputes when it trains."""
+    """Have the model, or its layers, recompute when they train."""
+    check(model, value)
+    with retraced(model), ExitStack() as stack:
+        if is_graph(model):
+            stack.enter_context(replaced(model, "call", _recomputing_call(model, value)))
+        else:
+            for layer in chosen_layers(model, value):
+                stack.enter_context(recomputed_calls(layer, model))
+        yield
+
+
+def segments(model: Any, value: Any) -> list[Segment]:
+    """The segments that a plan's value means for a graph of layers."""
     graph = layer_graph(model)
-    chosen = _with_the_rest(segments(model, value), len(graph.calls))
+    value = _usable(value)
+    return by_bytes(graph, value) if isinstance(value, int) else by_name(graph, value)
+
+
+def _usable(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | list | tuple):
+        raise InputError(f"remat must be a number of segments or names of layers; got {value!r}.")
+    return value
+
+
+def _refuse_models_of_models(model: Any) -> None:
+    """Refuse a model that only holds others, such as a GAN: what its training step calls is not known from here."""
+    if has_own_step(model, "train_step") and type(model).call is keras().Model.call:
+        raise InputError(
+            f"remat recomputes what a model's call does, and {type(model).__name__} has none: its train_step calls "
+            "other models. Train these with keras.RematScope, or plan without remat; mixed_bfloat16 and jit work."
+        )
+
+
+def _recomputing_call(model: Any, value: int | Sequence[str]) -> Any:
+    graph = layer_graph(model)
+    parts = _with_the_rest(segments(model, value), len(graph.calls))
     functional = functional_of(model)
     original = model.call
 
     def call(inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
-        if not training:
+        if training is not True:
             return original(inputs, training=training, mask=mask, **kwargs)
-        return _run(model, functional, graph, chosen, inputs, mask, {"training": training, **kwargs})
+        return _run(model, functional, graph, parts, inputs, mask, {"training": training, **kwargs})
 
-    with retraced(model):
-        model.call = call
-        try:
-            yield
-        finally:
-            del model.call
-
-
-def segments(model: Any, value: Any) -> list[Segment]:
-    """The segments a plan's value means for a model."""
-    if isinstance(value, bool) or not isinstance(value, int | list | tuple):
-        raise InputError(f"remat must be a number of segments or names of layers; got {value!r}.")
-    graph = layer_graph(model)
-    return by_bytes(graph, value) if isinstance(value, int) else by_name(graph, value)
+    call.recomputes = True  # type: ignore[attr-defined]
+    return call
 
 
 def _with_the_rest(recomputed: list[Segment], count: int) -> list[tuple[Segment, bool]]:
@@ -82,127 +110,35 @@ def _run(
     tensors = functional._standardize_inputs(inputs)
     for tensor, each in zip(tensors, tree.flatten(mask) if mask is not None else (), strict=False):
         if each is not None:
-            _set_mask(tensor, each)
+            set_mask(tensor, each)
     values: Values = dict(zip(graph.inputs, tensors, strict=True))
     last = graph.last_use()
     for segment, recomputed in parts:
         calls = graph.calls[segment.start : segment.stop]
         if recomputed:
-            made = {place for call in calls for place in call.outputs}
-            needed = sorted({place for call in calls for place in call.inputs} - made)
-            wanted = sorted(place for place in made if last.get(place, -1) >= segment.stop)
-            values |= _Recomputed(calls, needed, wanted, context, jit=bool(model.jit_compile)).run(values)
+            wanted = sorted(place for call in calls for place in call.outputs if last.get(place, -1) >= segment.stop)
+            values |= _recomputed(model, calls, values, wanted, context)
         else:
-            _run_calls(calls, values, context)
+            for call in calls:
+                values |= dict(zip(call.outputs, call.run(values, context), strict=True))
     outputs = tree.pack_sequence_as(functional._outputs_struct, [values[place] for place in graph.outputs])
     return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
 
-def _run_calls(calls: Sequence[LayerCall], values: Values, context: dict[str, Any]) -> None:
-    for call in calls:
-        values |= dict(zip(call.outputs, call.run(values, context), strict=True))
+def _recomputed(
+    model: Any, calls: Sequence[LayerCall], values: Values, wanted: list[int], context: dict[str, Any]
+) -> Values:
+    """Run calls as one segment; returns what is used behind it."""
 
+    def compute(values: Values) -> Values:
+        values = dict(values)
+        for call in calls:
+            with refuse_unrepeatable(call.name):
+                values |= dict(zip(call.outputs, call.run(values, context), strict=True))
+        return {place: values[place] for place in wanted}
 
-class _Recomputed:
-    """One segment in one traced step."""
-
-    def __init__(
-        self, calls: Sequence[LayerCall], needed: list[int], wanted: list[int], context: dict[str, Any], *, jit: bool
-    ) -> None:
-        self.calls, self.needed, self.wanted, self.context, self.jit = calls, needed, wanted, context, jit
-        layers = {id(call.layer): call.layer for call in calls if isinstance(call.layer, keras().Layer)}
-        self.layers = list(layers.values())
-        trained = {id(each): each for layer in self.layers for each in layer.trainable_variables}
-        every = {id(each): each for layer in self.layers for each in layer.variables}
-        self.weights = list(trained.values())
-        self.state = [each for key, each in every.items() if key not in trained]
-
-    def run(self, values: Values) -> Values:
-        """Run the segment; what it computes inside is not kept."""
-        tf = tensorflow()
-        tensors = [values[place] for place in self.needed]
-        masks = [_mask(each) for each in tensors]
-        state = [tf.stop_gradient(each.value) for each in self.state]
-        outside = [each for each in masks if each is not None]
-
-        def compute(tensors: Any, weights: Any, state: Any, outside: Any) -> tuple[list[Any], ...]:
-            attached = iter(outside)
-            inside: Values = {}
-            for place, tensor, mask in zip(self.needed, tensors, masks, strict=True):
-                inside[place] = tf.identity(tensor)
-                if mask is not None:
-                    _set_mask(inside[place], next(attached))
-            mapping = [*zip(self.weights, weights, strict=True), *zip(self.state, state, strict=True)]
-            with keras().StatelessScope(mapping, collect_losses=True) as scope:
-                _run_calls(self.calls, inside, self.context)
-            self.loss_owners = [self._owner(loss) for loss in scope.losses]
-            made = [inside[place] for place in self.wanted]
-            after = [scope.get_current_value(each) for each in self.state]
-            return made, list(scope.losses), after, [_mask(each) for each in made]
-
-        def with_gradient(*arguments: Any) -> Any:
-            tensors = arguments[: len(self.needed)]
-            weights = arguments[len(self.needed) :]
-            made, losses, after, made_masks = compute(tensors, weights, state, outside)
-            self.made_masks = [each is not None for each in made_masks]
-
-            def gradient(*upstream: Any) -> Any:
-                return self._backward(compute, tensors, weights, state, outside, upstream[: len(made) + len(losses)])
-
-            return (*made, *losses, *after, *(each for each in made_masks if each is not None)), gradient
-
-        weights = [tf.convert_to_tensor(each.value) for each in self.weights]
-        results = list(tf.custom_gradient(with_gradient)(*tensors, *weights))
-        made = [results.pop(0) for _ in self.wanted]
-        for owner in self.loss_owners:
-            owner.add_loss(results.pop(0))
-        for variable in self.state:
-            variable.assign(results.pop(0))
-        for tensor, masked in zip(made, self.made_masks, strict=True):
-            if masked:
-                _set_mask(tensor, results.pop(0))
-        return dict(zip(self.wanted, made, strict=True))
-
-    def _backward(
-        self, compute: Any, tensors: Any, weights: Any, state: Any, outside: Any, upstream: Sequence[Any]
-    ) -> list[Any]:
-        tf = tensorflow()
-
-        def body(tensors: Any, weights: Any, state: Any, outside: Any, upstream: Any) -> list[Any]:
-            sources = [*tensors, *weights]
-            with tf.GradientTape() as tape:
-                tape.watch([each for each in sources if each.dtype.is_floating])
-                made, losses, _, _ = compute(tensors, weights, state, outside)
-            targets = [*made, *losses]
-            floating = [at for at, each in enumerate(targets) if each.dtype.is_floating]
-            return list(
-                tape.gradient(
-                    [targets[at] for at in floating],
-                    sources,
-                    output_gradients=[upstream[at] for at in floating],
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-            )
-
-        arguments = (list(tensors), list(weights), list(state), list(outside), list(upstream))
-        if self.jit:
-            # XLA would find the forward pass's values again and keep them; the barrier makes these others.
-            flat = tf.nest.flatten(arguments)
-            barrier = import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops").xla_optimization_barrier
-            return body(*tf.nest.pack_sequence_as(arguments, list(barrier(flat))))
-        # So would Grappler; it leaves this kind of identity alone, which waits for the gradients from behind. And the
-        # layout optimiser passes through it: around another kind it would keep the tensors in both layouts.
-        with tf.control_dependencies([each for each in upstream if each is not None]):
-            again = [tf.raw_ops.PreventGradient(input=each, message="recomputed") for each in tensors]
-        return body(again, *arguments[1:])
-
-    def _owner(self, loss: Any) -> Any:
-        return next(layer for layer in self.layers for each in layer._flatten_layers() if id(loss) in each._loss_ids)
-
-
-def _mask(tensor: Any) -> Any:
-    return getattr(tensor, "_keras_mask", None)
-
-
-def _set_mask(tensor: Any, mask: Any) -> None:
-    tensor._keras_mask = mask
+    made = {place for call in calls for place in call.outputs}
+    needed = {place: values[place] for call in calls for place in call.inputs if place not in made}
+    layers = {id(call.layer): call.layer for call in calls if isinstance(call.layer, keras().Layer)}
+    found: Values = RecomputedSegment(compute, layers.values(), model).run(needed)
+    return found

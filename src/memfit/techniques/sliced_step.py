@@ -1,19 +1,28 @@
 """A step of training or evaluating whose batch is worked through in slices.
 
-Each slice's loss is its part of the whole batch's loss (`whole_batch_loss`), each slice draws its rows of the random
-numbers the whole batch would draw (`whole_batch_random`), so that the gradients add up to the batch's own.
+Each slice draws its rows of the random numbers the whole batch would draw (`whole_batch_random`) and finds the state
+the batch found (`batch_state`). Where the loss of the batch is a sum over samples, each slice computes its part of it
+(`whole_batch_loss`) and the gradients add up. Where it is not (`mixed_samples`), the step takes two passes: the slices
+run forward for their outputs alone; the loss of the whole batch gives the gradient of the outputs; the slices run again
+and backpropagate their rows of it.
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from itertools import repeat
 from typing import Any
 
 from memfit.framework import keras, tensorflow
+from memfit.techniques.added_losses import Kind, added_losses, kinds
+from memfit.techniques.batch_state import BatchState
 from memfit.techniques.batch_statistics import BatchStatistics
+from memfit.techniques.global_seed import global_seed_ready
+from memfit.techniques.instance import replaced
+from memfit.techniques.mixed_samples import adds_up, mixes_samples
+from memfit.techniques.outputs import SlicedOutputs
+from memfit.techniques.sliced_gradients import SlicedGradients, added
 from memfit.techniques.slices import Slices, Work
-from memfit.techniques.whole_batch_loss import TotalsNeeded, whole_batch_loss
-from memfit.techniques.whole_batch_random import whole_batch_random
+from memfit.techniques.whole_batch_loss import NotInParts, TotalsNeeded, whole_batch_loss
+from memfit.techniques.whole_batch_random import Rows, whole_batch_random
 
 
 class SlicedStep:
@@ -27,33 +36,40 @@ class SlicedStep:
 
     def __init__(self, model: Any, size: int, *, training: bool = True) -> None:
         self.model, self.size, self.training = model, size, training
+        self.passes: int | None = None
+        """How often each slice runs forward; known after `run`."""
         self.trainable = model.trainable_weights
+        self.gradients = SlicedGradients(self.trainable)
+        self.outputs = SlicedOutputs(model)
         self.statistics = BatchStatistics(model)
-        self.all_state = model.non_trainable_variables
-        averaged = [each for each in self.all_state if id(each) not in self.statistics.variables]
-        self.state = averaged if training else []
+        self.added: list[Kind] | None = None
+        self.samplewise: bool | None = None
 
     def run(self, data: Any) -> Any:
         """What Keras's step does, for `data` in slices."""
-        tf, model = tensorflow(), self.model
+        with global_seed_ready():
+            return self._run(data)
+
+    def _run(self, data: Any) -> Any:
+        model = self.model
         self.batch = keras().utils.unpack_x_y_sample_weight(data)
         self.slices = Slices(self.batch, self.size, jit=bool(model.jit_compile))
-        self.before = [tf.convert_to_tensor(each.value) for each in self.all_state]
         self._build()
-        counts = _samplewise(model) and model._compile_metrics is not None
-        self.metrics = model._compile_metrics.variables if counts else []
-        self.metrics_before = [tf.convert_to_tensor(each.value) for each in self.metrics]
+        trackers = model._compile_loss.variables if model._compile_loss is not None else []
+        self.state = BatchState(model, {*self.statistics.variables, *map(id, trackers)})
+        self.metrics = model._compile_metrics.variables if model._compile_metrics is not None else []
+        if own(model, "compute_loss"):
+            return self._in_two_passes()
         try:
-            found = self.slices.run(self._work(None))
+            found = self.slices.run(self._part(None))
         except TotalsNeeded:
             # What a loss is divided by depends on the data: sum that first. TensorFlow prunes everything else.
             divisors = self.slices.run(self._divisors)["sum"]
-            found = self.slices.run(self._work(divisors))
-        self._finish(found["sum"], found["latest"], found["rows"]["gradients"])
-        if _samplewise(model):
-            return model.get_metrics_result()
-        x, y, sample_weight = self.batch
-        return model.compute_metrics(x, y, found["rows"]["predictions"], sample_weight=sample_weight)
+            found = self.slices.run(self._part(divisors))
+        except NotInParts:
+            return self._in_two_passes()
+        self.passes = 1
+        return self._finish(found)
 
     def _build(self) -> None:
         """Create metrics and losses now: inside a loop no variable can be created."""
@@ -61,125 +77,220 @@ class SlicedStep:
         if not all(part is None or part.built for part in parts):
             self.model._symbolic_build(data_batch=self.batch)
 
+    # One pass.
+
     def _divisors(self, batch: Any, share: Any, start: Any) -> dict[str, Any]:
         with ExitStack() as stack:
-            stack.enter_context(self._random(start))
-            stack.enter_context(self._as_the_batch_began())
+            stack.enter_context(self._random(batch, start))
+            stack.enter_context(self.state.as_the_batch_began())
             parts = stack.enter_context(whole_batch_loss(self.model, share, only_divisors=True))
-            self._forward(batch)
-        return {"sum": parts.divisors, "latest": (), "rows": ()}
+            self._loss(batch, self._forward(batch))
+        return {"sum": parts.divisors, "latest": (), "rows": (), "pieces": ()}
 
-    def _work(self, divisors: Sequence[Any] | None) -> Work:
+    def _part(self, divisors: Sequence[Any] | None) -> Work:
         return lambda batch, share, start: self._slice(batch, share, start, divisors)
 
     def _slice(self, batch: Any, share: Any, start: Any, divisors: Sequence[Any] | None) -> dict[str, Any]:
         """Forward and backward for one slice; nothing of the model changes."""
         tf, model = tensorflow(), self.model
         # The gradient is inside too: it may draw again what it recomputes.
-        with self._random(start):
+        with self._random(batch, start):
             with tf.GradientTape() as tape, ExitStack() as stack:
-                scope = stack.enter_context(self._as_the_batch_began())
+                scope = stack.enter_context(self.state.as_the_batch_began())
                 moments = stack.enter_context(self.statistics.recorded())
-                with whole_batch_loss(model, share, divisors) as parts:
-                    predictions, loss = self._forward(batch)
-                scaled = model.optimizer.scale_loss(loss) if self.training else loss
-                state = [scope.get_current_value(each) for each in self.state]
-            sources = [each.value for each in self.trainable]
-            gradients = tape.gradient(scaled, sources) if self.training else [None] * len(sources)
-        self.kinds = [_kind(each) for each in gradients]
-        for kind, gradient, variable in zip(self.kinds, gradients, self.trainable, strict=True):
-            if kind == "dense":
-                gradient.set_shape(variable.shape)  # not all gradients know theirs
+                predictions = self._forward(batch)
+                self._decide(batch, predictions)
+                with whole_batch_loss(model, share, divisors, added_weight=self._weight(share)) as parts:
+                    loss = self._loss(batch, predictions)
+                scaled = self._scaled(loss)
+            gradients = self._gradients(tape, scaled)
+        found = self.gradients.of_slice(gradients, batch, self.slices.rehearsal)
+        state = self.state.of_slice(scope, share)
         return {
             "sum": {
                 "loss": loss,
-                "metrics": self._counted(batch, predictions),
                 "losses": parts.values,
-                "gradients": [each for each in gradients if _kind(each) == "dense"],
+                "metrics": self._counted(batch, predictions),
                 "moments": self.statistics.weighted(moments, share),
-                "state": [each * tf.cast(share, each.dtype) for each in state if each.dtype.is_floating],
+                "gradients": found["sum"],
+                "state": state["sum"],
             },
-            "latest": [each for each in state if not each.dtype.is_floating],
-            "rows": {
-                "predictions": () if _samplewise(model) else predictions,
-                "gradients": [_by_sample(each, batch) for each in gradients if _kind(each) == "sparse"],
-            },
+            "latest": {"gradients": found["latest"], "state": state["latest"]},
+            "rows": () if self.samplewise else self.outputs.of_slice(predictions),
+            "pieces": found["pieces"],
         }
+
+    def _decide(self, batch: Any, predictions: Any) -> None:
+        """Find out once how the parts of slices come together.
+
+        Raises:
+            NotInParts: If the loss must be computed on the whole batch.
+        """
+        model, (x, y, sample_weight) = self.model, batch
+        if self.samplewise is None:
+            if mixes_samples(model, y, predictions, sample_weight):
+                raise NotInParts
+            self.samplewise = _counts_samples(model) and adds_up(model, y, predictions, sample_weight)
+        self._decide_added(x)
+
+    def _decide_added(self, x: Any) -> None:
+        if self.added is None and (count := len(added_losses(self.model))):
+            found = kinds(self.model, x, training=self.training)
+            self.added = found if found is not None and len(found) == count else ["mean"] * count
+
+    def _weight(self, share: Any) -> Any:
+        """How much of a slice's n-th added loss belongs to the batch's."""
+        found = self.added or []
+        return lambda position: 1.0 if position < len(found) and found[position] == "sum" else share
 
     def _counted(self, batch: Any, predictions: Any) -> list[Any]:
         """What a slice adds to the metrics."""
-        if not self.metrics:
+        if not self.metrics or not self.samplewise:
             return []
-        _, y, sample_weight = batch
-        with keras().StatelessScope([*zip(self.metrics, self.metrics_before, strict=True)]) as scope:
+        tf, (_, y, sample_weight) = tensorflow(), batch
+        zeros = [(each, tf.zeros(each.shape, each.dtype)) for each in self.metrics]
+        with keras().StatelessScope(zeros) as scope:
             self.model._compile_metrics.update_state(y, predictions, sample_weight)
-            found = [scope.get_current_value(each) for each in self.metrics]
-        return [after - before for after, before in zip(found, self.metrics_before, strict=True)]
+            return [scope.get_current_value(each) for each in self.metrics]
 
-    def _forward(self, batch: Any) -> tuple[Any, Any]:
-        model = self.model
-        x, y, sample_weight = batch
-        predictions = model(x, training=self.training) if model._call_has_training_arg else model(x)
-        loss = model._compute_loss(x=x, y=y, y_pred=predictions, sample_weight=sample_weight, training=self.training)
-        return predictions, loss
-
-    def _random(self, start: Any) -> AbstractContextManager[None]:
-        return whole_batch_random(self.slices.count, start, self.size, jit=bool(self.model.jit_compile))
-
-    def _as_the_batch_began(self) -> Any:
-        """Every slice finds the seeds and statistics the batch found; what it makes of them is kept apart."""
-        state = [*zip(self.all_state, self.before, strict=True)]
-        # Keras takes what it regularises from the scope alone.
-        state += [(each, tensorflow().convert_to_tensor(each.value)) for each in self.trainable]
-        return keras().StatelessScope(state, collect_losses=True)
-
-    def _finish(self, total: dict[str, Any], latest: list[Any], sparse: list[Any]) -> None:
+    def _finish(self, found: dict[str, Any]) -> Any:
         """One loss, one optimizer step, one update of all other state."""
-        model = self.model
+        model, total, latest = self.model, found["sum"], found["latest"]
         model._loss_tracker.update_state(total["loss"], sample_weight=self.slices.count)
         trackers = model._compile_loss.metrics if model._compile_loss is not None else ()
         for metric, value in zip(trackers, total["losses"], strict=False):
             metric.update_state(value, sample_weight=self.slices.known_count)
-        for variable, before, counted in zip(self.metrics, self.metrics_before, total["metrics"], strict=True):
-            variable.assign(before + counted)
-        averaged, newest = iter(total["state"]), iter(latest)
-        for variable in self.state:
-            floating = tensorflow().as_dtype(variable.dtype).is_floating
-            variable.assign(next(averaged) if floating else next(newest))
-        self.statistics.update(total["moments"])
-        if not self.trainable or not self.training:
-            return
-        sources = {"dense": iter(total["gradients"]), "sparse": iter(sparse), "none": repeat(None)}
-        gradients = []
-        for kind, variable in zip(self.kinds, self.trainable, strict=True):
-            gradient = next(sources[kind])
-            gradients.append(_rows_of(variable, *gradient) if kind == "sparse" else gradient)
-        model.optimizer.apply_gradients(zip(gradients, self.trainable, strict=True))
+        for variable, counted in zip(self.metrics, total["metrics"], strict=False):
+            variable.assign_add(counted)
+        self._write_state(found)
+        pieces = {"sum": total["gradients"], "latest": latest["gradients"], "pieces": found["pieces"]}
+        self._apply(self.gradients.of_batch(pieces))
+        if self.samplewise:
+            return model.get_metrics_result()
+        return self._compute_metrics(self.outputs.of_batch(found["rows"]))
+
+    # Two passes.
+
+    def _in_two_passes(self) -> Any:
+        tf, model = tensorflow(), self.model
+        self.passes = 2
+        first = self.slices.run(self._output)
+        predictions = self.outputs.of_batch(first["rows"])
+        self._write_state(first)
+        # As a call of the model does: what an earlier call added is none of this step's.
+        model._clear_losses()
+        flat = [each for each in keras().tree.flatten(predictions) if each.dtype.is_floating]
+        extra = first["sum"]["added"]
+        with tf.GradientTape() as tape:
+            tape.watch([*flat, *extra])
+            losses = [*extra, *model._get_regularization_losses()]
+            with replaced(model, "_losses_override", losses):
+                loss = self._loss(self.batch, predictions)
+            model._loss_tracker.update_state(loss, sample_weight=self.slices.count)
+            scaled = self._scaled(loss)
+        if self.training and self.trainable:
+            upstream = tape.gradient(scaled, [*flat, *extra, *(each.value for each in self.trainable)])
+            rows, single = upstream[: len(flat)], upstream[len(flat) : len(flat) + len(extra)]
+            direct = upstream[len(flat) + len(extra) :]
+            behind = self._backpropagated(rows, single)
+            pairs = zip(direct, behind, self.trainable, strict=True)
+            self._apply([added(*each) for each in pairs])
+        return self._compute_metrics(predictions)
+
+    def _output(self, batch: Any, share: Any, start: Any) -> dict[str, Any]:
+        """A slice forward: what it predicts, what it adds to the loss, what it makes of the state."""
+        with self._random(batch, start), ExitStack() as stack:
+            scope = stack.enter_context(self.state.as_the_batch_began())
+            moments = stack.enter_context(self.statistics.recorded())
+            predictions = self._forward(batch)
+            self._decide_added(batch[0])
+            extra = self._added_parts(share)
+        state = self.state.of_slice(scope, share)
+        moments = self.statistics.weighted(moments, share)
+        return {
+            "sum": {"added": extra, "moments": moments, "state": state["sum"]},
+            "latest": {"state": state["latest"]},
+            "rows": self.outputs.of_slice(predictions),
+            "pieces": (),
+        }
+
+    def _added_parts(self, share: Any) -> list[Any]:
+        weight, aggregate = self._weight(share), self.model._aggregate_additional_loss
+        values = [aggregate(each) for each in added_losses(self.model)]
+        return [each * tensorflow().cast(weight(at), each.dtype) for at, each in enumerate(values)]
+
+    def _backpropagated(self, rows: list[Any], single: list[Any]) -> list[Any]:
+        """The gradients of the weights from those of the outputs and of the added losses."""
+
+        def work(data: Any, share: Any, start: Any) -> dict[str, Any]:
+            tf, (batch, upstream) = tensorflow(), data
+            with self._random(batch, start):
+                with tf.GradientTape() as tape, ExitStack() as stack:
+                    tape.watch(self.state.watched)
+                    stack.enter_context(self.state.as_the_batch_began())
+                    stack.enter_context(self.statistics.recorded())
+                    predictions = keras().tree.flatten(self._forward(batch))
+                    targets = [each for each in predictions if each.dtype.is_floating] + self._added_parts(share)
+                pairs = zip(targets, [*upstream, *single], strict=True)
+                reached = [(target, gradient) for target, gradient in pairs if gradient is not None]
+                gradients = (
+                    self._gradients(tape, *zip(*reached, strict=True)) if reached else [None] * len(self.trainable)
+                )
+            found = self.gradients.of_slice(gradients, batch, slices.rehearsal)
+            return {"sum": found["sum"], "latest": found["latest"], "rows": (), "pieces": found["pieces"]}
+
+        rows = [None if each is None else tensorflow().convert_to_tensor(each) for each in rows]
+        slices = self.slices = Slices((self.batch, rows), self.size, jit=self.slices.jit)
+        return self.gradients.of_batch(slices.run(work))
+
+    # Both.
+
+    def _forward(self, batch: Any) -> Any:
+        model, x = self.model, batch[0]
+        return model(x, training=self.training) if model._call_has_training_arg else model(x)
+
+    def _loss(self, batch: Any, predictions: Any) -> Any:
+        x, y, sample_weight = batch
+        return self.model._compute_loss(
+            x=x, y=y, y_pred=predictions, sample_weight=sample_weight, training=self.training
+        )
+
+    def _scaled(self, loss: Any) -> Any:
+        return self.model.optimizer.scale_loss(loss) if self.training and self.model.optimizer is not None else loss
+
+    def _gradients(self, tape: Any, targets: Any, upstream: Any = None) -> list[Any]:
+        if not self.training:
+            return [None] * len(self.trainable)
+        sources = [self.state.source(each) for each in self.trainable]
+        return list(tape.gradient(targets, sources, output_gradients=upstream))
+
+    def _random(self, batch: Any, start: Any) -> AbstractContextManager[None]:
+        tf = tensorflow()
+        rows = tf.shape(next(each for each in tf.nest.flatten(batch) if each is not None))[0]
+        place = Rows(self.slices.count, start, rows, self.size)
+        return whole_batch_random(place, self.slices.rehearsal, jit=self.slices.jit)
+
+    def _write_state(self, found: dict[str, Any]) -> None:
+        self.state.write({"sum": found["sum"]["state"], "latest": found["latest"]["state"]})
+        self.statistics.update(found["sum"]["moments"])
+
+    def _apply(self, gradients: list[Any]) -> None:
+        if self.training and self.trainable:
+            self.model.optimizer.apply_gradients(zip(gradients, self.trainable, strict=True))
+
+    def _compute_metrics(self, predictions: Any) -> Any:
+        x, y, sample_weight = self.batch
+        return self.model.compute_metrics(x, y, predictions, sample_weight=sample_weight)
 
 
-def _kind(gradient: Any) -> str:
-    """How a gradient comes: an embedding's as rows, which stay rows: Keras's optimizers treat them differently."""
-    if gradient is None:
-        return "none"
-    return "sparse" if isinstance(gradient, tensorflow().IndexedSlices) else "dense"
+def own(model: Any, name: str) -> bool:
+    """Whether a method of a model is not Keras's."""
+    return getattr(getattr(model, name), "__func__", None) is not getattr(keras().Model, name)
 
 
-def _by_sample(gradient: Any, batch: Any) -> tuple[Any, Any]:
-    """Rows of a variable with samples along their first dimension."""
-    tf = tensorflow()
-    samples = tf.shape(next(each for each in tf.nest.flatten(batch) if each is not None))[0]
-    values = tf.reshape(gradient.values, [samples, -1, *gradient.values.shape[1:]])
-    return values, tf.reshape(gradient.indices, [samples, -1])
-
-
-def _rows_of(variable: Any, values: Any, indices: Any) -> Any:
-    tf = tensorflow()
-    return tf.IndexedSlices(tf.reshape(values, [-1, *variable.shape[1:]]), tf.reshape(indices, [-1]), variable.shape)
-
-
-def _samplewise(model: Any) -> bool:
-    """Whether metrics may be updated slice by slice: Keras's own add up over samples; others may not."""
-    if type(model).compute_metrics is not keras().Model.compute_metrics:
+def _counts_samples(model: Any) -> bool:
+    """Whether metrics are Keras's own, which count samples; others may do anything."""
+    if own(model, "compute_metrics"):
         return False
     metrics = model._compile_metrics.metrics if model._compile_metrics is not None else []
     owners = [type(each) for each in metrics] + [each._fn for each in metrics if hasattr(each, "_fn")]

@@ -1,10 +1,11 @@
 """The batch a step is traced with: shapes and types of inputs and targets, without any data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
+from memfit.trace.example import example_specs
 
 # Batch sizes to trace with: primes, so that a dimension they divide is the batch's and nothing else's.
 _PRIMES = (251, 257, 263, 269, 271, 277, 281, 283, 293, 307, 311, 313)
@@ -14,20 +15,19 @@ def batch_spec(model: Any, data: Any | None) -> Callable[[int], Any]:
     """What a batch of this model looks like, as a function of its size.
 
     Args:
-        model: A built, compiled Keras model.
-        data: An example batch `(x, y)` or `(x, y, sample_weight)` of arrays, a `tf.data.Dataset`, or `None` to take
-            the model's inputs and derive the targets from its outputs and loss.
+        model: A Keras model; without `data`, a built and compiled one.
+        data: An example batch `x`, `(x, y)` or `(x, y, sample_weight)` of arrays, tensors or specs, a
+            `tf.data.Dataset` or `keras.utils.PyDataset` (of which one batch is read where shapes are unknown), or
+            `None` to take the model's inputs and derive the targets from its outputs and loss.
 
     Raises:
-        InputError: If the model says too little about its inputs.
+        InputError: If neither the data nor the model says what a batch looks like.
     """
     tf = tensorflow()
     if data is None:
         structure = (_input_specs(model), _target_specs(model))
-    elif isinstance(data, tf.data.Dataset):
-        structure = data.element_spec
     else:
-        structure = tf.nest.map_structure(_spec_of_array, tuple(data) if isinstance(data, list) else data)
+        structure = _filled(model, _without_nothing(example_specs(data, as_fit_casts=True)))
 
     def at(size: int) -> Any:
         return tf.nest.map_structure(lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), structure)
@@ -35,12 +35,16 @@ def batch_spec(model: Any, data: Any | None) -> Callable[[int], Any]:
     return at
 
 
-def tracing_size(model: Any, spec: Callable[[int], Any]) -> int:
-    """A batch size that divides no other dimension of the model, so that the batch can be told apart."""
-    tf = tensorflow()
-    dimensions = {size for variable in model.variables for size in variable.shape}
-    for each in tf.nest.flatten(spec(1)):
-        dimensions.update(size for size in each.shape[1:] if size)
+def tracing_size(variables: Iterable[Any], specs: Any) -> int:
+    """A batch size that divides no other dimension, so that the batch can be told apart.
+
+    Args:
+        variables: The variables of the step.
+        specs: A batch of any size.
+    """
+    dimensions = {size for variable in variables for size in variable.shape}
+    for spec in tensorflow().nest.flatten(specs):
+        dimensions.update(size for size in spec.shape[1:] if size)
     for prime in _PRIMES:
         if all(size % prime for size in dimensions):
             return prime
@@ -94,10 +98,45 @@ def _is_sparse(loss: Any) -> bool:
     return "sparse" in str(name).lower() or isinstance(loss, keras().losses.SparseCategoricalCrossentropy)
 
 
-def _spec_of_array(array: Any) -> Any:
+def _without_nothing(structure: Any) -> Any:
+    """Targets and weights that are `None` left out, as Keras does."""
+    if isinstance(structure, list):
+        structure = tuple(structure)
+    if isinstance(structure, tuple) and not hasattr(structure, "_fields"):
+        while structure and structure[-1] is None:
+            structure = structure[:-1]
+    if any(spec is None for spec in tensorflow().nest.flatten(structure)):
+        raise InputError("data has None among its arrays. Leave it out, or pass an array of its shape.")
+    return structure
+
+
+def _filled(model: Any, structure: Any) -> Any:
+    """Sizes that the data leave unknown, taken from the model's inputs and outputs."""
     tf = tensorflow()
-    if isinstance(array, tf.TensorSpec):
-        return array
-    if not hasattr(array, "shape") or not array.shape:
-        raise InputError(f"data must hold arrays whose first dimension is the batch; got {type(array).__name__}.")
-    return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+    parts = list(structure) if isinstance(structure, tuple) else [structure]
+    own = [getattr(model, "inputs", None), getattr(model, "outputs", None)] if model.built else []
+    for number, part in enumerate(parts):
+        specs = tf.nest.flatten(part)
+        known = tf.nest.flatten(own[number]) if number < len(own) and own[number] else []
+        matching = known if len(known) == len(specs) else [None] * len(specs)
+        sized = [_sized(spec, tensor) for spec, tensor in zip(specs, matching, strict=True)]
+        parts[number] = tf.nest.pack_sequence_as(part, sized)
+    return tuple(parts) if isinstance(structure, tuple) else parts[0]
+
+
+def _sized(spec: Any, tensor: Any | None) -> Any:
+    shape = None if spec.shape.rank is None else list(spec.shape)
+    if tensor is not None and (shape is None or len(shape) == len(tensor.shape)):
+        known = list(tensor.shape)
+        shape = known if shape is None else [size or other for size, other in zip(shape, known, strict=True)]
+    if not shape:
+        what = "unknown shape" if shape is None else "no dimensions"
+        raise InputError(
+            f"data must hold arrays whose first dimension is the batch; got one of {what} ({spec.dtype.name})."
+        )
+    if None in shape[1:]:
+        raise InputError(
+            f"data has unknown sizes: {tuple(shape)}. Pass one batch of real arrays, or give every dimension but the "
+            "first a size: the memory of a step follows from it."
+        )
+    return tensorflow().TensorSpec([None, *shape[1:]], spec.dtype)

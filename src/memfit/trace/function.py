@@ -1,6 +1,7 @@
 """Trace a step of a model exactly as Keras builds it for the target, without running anything."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -9,6 +10,8 @@ from typing import Any
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.trace.step import Phase
+
+_thread = threading.local()
 
 
 class TraceError(InputError):
@@ -29,7 +32,7 @@ def trace(model: Any, phase: Phase, data: Any, *, gpu: bool) -> Any:
     """Trace one step to a concrete function.
 
     Args:
-        model: A compiled, built Keras model.
+        model: A Keras model; variables it has not built yet are created, as its first step would create them.
         phase: Which step.
         data: The batch as a structure of `tf.TensorSpec`, the first dimension `None` or a size.
         gpu: Whether the target is a GPU: some layers choose another implementation there.
@@ -37,28 +40,54 @@ def trace(model: Any, phase: Phase, data: Any, *, gpu: bool) -> Any:
     Raises:
         TraceError: If a layer cannot be traced; it names the layer.
     """
-    tf = tensorflow()
-    if phase == "train" and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    function = tf.function(step_function(model, phase), reduce_retracing=True, autograph=False)
-    with _as_on_a_gpu(gpu):
+    if phase == "train":
+        build_optimizer(model)
+    function = tensorflow().function(step_function(model, phase), reduce_retracing=True, autograph=False)
+    with as_on_gpu(gpu):
         try:
             return function.get_concrete_function(data)
         except Exception as error:
-            # Keras and TensorFlow raise whatever a layer raises; the sentence is what the user can act on.
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            # Keras puts the layer first and what it raised behind a mark.
-            said = next((line for line in lines[1:] if line.startswith("\x1b[1m")), None)
-            plain = re.sub(r"\x1b\[\d+m", "", " ".join(filter(None, (lines[0], said)))) if lines else ""
-            reason = plain.rstrip(".") or type(error).__name__
             raise TraceError(
-                f"the {phase} step of {model.name!r} cannot be traced: {reason}. "
+                f"the {phase} step of {model.name!r} cannot be traced: {trace_reason(error)}. "
                 "Check that model.fit works on a batch of this shape, or pass an example batch as data=(x, y)."
             ) from error
 
 
+def has_own_step(model: Any) -> bool:
+    """Whether the class of a model brings its own `train_step`, which may use any optimizer, or several."""
+    trainer: Any = import_module("keras.src.backend.tensorflow.trainer").TensorFlowTrainer
+    return type(model).train_step is not trainer.train_step
+
+
+def build_optimizer(model: Any) -> None:
+    """Create the slots of Keras's own training step; a step of the model's own creates them when it is traced."""
+    optimizer = getattr(model, "optimizer", None)  # a compile() of the model's own may set none
+    if optimizer is not None and not optimizer.built and not has_own_step(model):
+        optimizer.build(model.trainable_variables)
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """The optimizers of a model: the compiled one, and those it keeps as attributes, as GANs do."""
+    kind = keras().optimizers.Optimizer
+    held = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        held += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return list({id(each): each for each in held if isinstance(each, kind)}.values())
+
+
+def trace_reason(error: Exception) -> str:
+    """What Keras or TensorFlow raised, in one sentence: what the user can act on."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Keras puts the layer first and what it raised behind a mark.
+    detail = next((line for line in lines[1:] if line.startswith("\x1b[1m")), None)
+    if lines and lines[0] == "in user code:":  # AutoGraph shows the user's stack first
+        lines, detail = lines[-1:], None
+    plain = re.sub(r"\x1b\[\d+m", "", " ".join(filter(None, (lines[0], detail)))) if lines else ""
+    return plain.rstrip(".") or type(error).__name__
+
+
 @contextmanager
-def _as_on_a_gpu(gpu: bool) -> Iterator[None]:
+def as_on_gpu(gpu: bool) -> Iterator[None]:
     """Let Keras build what it builds on a GPU: cuDNN's fused LSTM and GRU instead of a loop."""
     keras()
     # By module name: the package's attribute `rnn` is the function of that name.
@@ -66,6 +95,23 @@ def _as_on_a_gpu(gpu: bool) -> Iterator[None]:
     before = rnn._is_gpu_available
     rnn._is_gpu_available = lambda: gpu
     try:
-        yield
+        with tracing():
+            yield
     finally:
         rnn._is_gpu_available = before
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Mark that memfit traces in this thread: what the user's code does meanwhile is not training."""
+    before = is_tracing()
+    _thread.is_tracing = True
+    try:
+        yield
+    finally:
+        _thread.is_tracing = before
+
+
+def is_tracing() -> bool:
+    """Whether memfit traces in this thread."""
+    return bool(getattr(_thread, "is_tracing", False))

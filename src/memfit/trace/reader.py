@@ -30,6 +30,7 @@ def read_step(
     properties: Mapping[str, Any],
     *,
     batch: int,
+    only_batch: bool = False,
     outcome: bool,
     otherwise: Step | None,
     created_at: Mapping[str, int],
@@ -39,6 +40,7 @@ def read_step(
     layers: Callable[[str], str | None],
     part: Callable[[str], Part],
     sources: Mapping[str, str],
+    idle: Iterable[Variable] = (),
 ) -> Step:
     """Turn an optimised graph into a step.
 
@@ -46,6 +48,7 @@ def read_step(
         graph_def: The graph after Grappler, without functions left to call.
         properties: Output types and shapes.
         batch: The batch size it was traced with, which divides no dimension that is not the batch's.
+        only_batch: Whether the step could be traced with that batch size only.
         outcome: How every condition turns out: true for a step whose gradients are finite and applied.
         otherwise: The step with the other outcome.
         created_at: The position of each operation in the traced graph.
@@ -55,6 +58,7 @@ def read_step(
         layers: The layer an operation's name belongs to.
         part: The part of the step an operation's name belongs to.
         sources: The user's source line of each layer.
+        idle: Variables that are in memory but not in the graph.
     """
     graph = _Graph(graph_def.node)
     nodes = _numbered(_that_run(graph, outcome), created_at, part, gpu)
@@ -87,10 +91,11 @@ def read_step(
     return Step(
         phase=phase,
         ops=tuple(_with_unnamed_gradients(ops)),
-        variables=tuple(_variable(node, variables) for node in handles),
+        variables=(*(_variable(node, variables) for node in handles), *idle),
         device="GPU" if gpu else "CPU",
         input_ops=tuple(index[node.name] for node in nodes if node.op == "IteratorGetNext"),
         otherwise=otherwise,
+        only_batch=batch if only_batch else None,
     )
 
 
@@ -127,16 +132,19 @@ def layer_of(names: Iterable[str]) -> Callable[[str], str | None]:
     return find
 
 
-def part_of(optimizer: str | None) -> Callable[[str], Part]:
-    """Tell forward, backward and update apart by the scope TensorFlow and Keras put operations in."""
-    update = f"{optimizer}/"
+def part_of(*optimizers: str | None) -> Callable[[str], Part]:
+    """Tell forward, backward and update apart by the scope TensorFlow and Keras put operations in.
+
+    Args:
+        optimizers: The names of the optimizers; a second one of the same name gets a number.
+    """
+    names = "|".join(re.escape(name) for name in optimizers if name)
+    update = re.compile(rf"(?:^|/)(?:{names})(?:_\d+)?/") if names else None
 
     def find(operation: str) -> Part:
         if _GRADIENT.search(operation):
             return "backward"
-        if optimizer and (operation.startswith(update) or f"/{update}" in operation):
-            return "update"
-        return "forward"
+        return "update" if update and update.search(operation) else "forward"
 
     return find
 

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,13 @@ def recording_sources() -> Iterator[None]:
 
 def sources_of(model: Any) -> dict[str, str]:
     """The remembered lines by layer name."""
+    return sources_of_layers(model._flatten_layers(include_self=False))
+
+
+def sources_of_layers(layers: Iterable[Any]) -> dict[str, str]:
+    """The same for these layers."""
     found = {}
-    for layer in model._flatten_layers(include_self=False):
+    for layer in layers:
         source = getattr(layer, _ATTRIBUTE, None)
         if source is not None:
             found[layer.name] = source

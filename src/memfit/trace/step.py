@@ -93,6 +93,8 @@ class Step:
     """The operations whose outputs are the batch."""
     otherwise: "Step | None" = None
     """The same step when its conditions turn out false: gradients only accumulated, or not finite."""
+    only_batch: int | None = None
+    """The one batch size its sizes hold for; `None` where they follow the batch."""
 
     @property
     def has_loops(self) -> bool:

@@ -66,6 +66,7 @@ def _plain_step(step: Step, numbers: dict[Tensor, int]) -> dict[str, Any]:
         "variables": [(each.name, each.kind, each.bytes, each.drawn) for each in step.variables],
         "ops": [_plain_op(each, numbers) for each in step.ops],
         "otherwise": None if step.otherwise is None else _plain_step(step.otherwise, numbers),
+        **({} if step.only_batch is None else {"only_batch": step.only_batch}),
     }
 
 
@@ -101,6 +102,7 @@ def _step(values: dict[str, Any], tensors: Sequence[Tensor]) -> Step:
         device=values["device"],
         input_ops=tuple(values["input_ops"]),
         otherwise=None if values["otherwise"] is None else _step(values["otherwise"], tensors),
+        only_batch=values.get("only_batch"),
     )
 
 

@@ -1,15 +1,15 @@
 """`model.fit` with a plan."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import tensorflow
-from memfit.planning.applied import applied, check
+from memfit.planning.applied import check
 from memfit.planning.plan import Plan
 from memfit.techniques.technique import Grade
-from memfit.train.recovery import Recovered, Recovering, refuse_unrecoverable, warn
+from memfit.train.recovered import Recovered, warn
+from memfit.train.session import Recovery, Session
 
 _KERAS_DEFAULT_BATCH = 32
 _CALLBACKS = 4  # their place behind x: y, batch_size, epochs, verbose, callbacks
@@ -26,17 +26,20 @@ def fit(
 ) -> Any:
     """Train a model with a plan; everything else is as in `model.fit`.
 
-    With `recover`, when memory runs out the batch is done again in a smaller way and training goes on: nothing is lost
+    Before the first step, the planned step is compared with the plain one on a few samples of the first batch. A plan
+    that changes the result is refused, unless `numerics` accepts it.
+
+    With `recover`, when memory runs out the batch is retried with less memory and training continues: nothing is lost
     or doubled, and a `RecoveryWarning` says what was changed. Callbacks with an `on_recovery(event)` are told, too.
-    A step takes longer for that, because nothing is written before everything is computed.
+    While a step updates the weights, it holds a second copy of them and of the optimizer's state.
 
     Args:
-        model: A built, compiled Keras model.
+        model: A compiled Keras model.
         x: The training data, as `model.fit` takes it.
         *args: As for `model.fit`.
         plan: What to change; `None` changes nothing.
         recover: Whether to survive running out of memory.
-        numerics: How exact a smaller way may be then.
+        numerics: How exact the plan has to be, and what replaces it when memory runs out.
         **kwargs: As for `model.fit`.
 
     Returns:
@@ -44,6 +47,7 @@ def fit(
 
     Raises:
         InputError: If the model cannot carry the plan; nothing has been touched then.
+        NotExactError: If the plan changes the result; nothing has been trained then.
 
     Example:
         ```python
@@ -51,33 +55,27 @@ def fit(
         ```
     """
     plan = Plan() if plan is None else plan
-    check(model, plan)
+    if model.built:
+        check(model, plan)
     batch = _batch_size(x, args, kwargs)
     if plan.micro_batch is not None and batch is not None and plan.micro_batch > batch:
         raise InputError(
             f"micro_batch={plan.micro_batch} is larger than the batch of {batch} samples: nothing would be sliced. "
             "Use at most half the batch, or plan without micro_batch."
         )
-    way = recovering(model, plan, numerics, _callbacks(args, kwargs)) if recover else applied(model, plan)
-    with way:
+    recovery = Recovery(_notifier(_callbacks(args, kwargs))) if recover else None
+    with Session(model, plan, numerics=numerics, recovery=recovery):
         return model.fit(x, *args, **kwargs)
 
 
-def recovering(model: Any, plan: Plan, numerics: Grade, callbacks: Sequence[Any] = ()) -> AbstractContextManager[Any]:
-    """A plan applied so that training survives running out of memory.
-
-    Raises:
-        InputError: If the model's steps cannot be tried again.
-    """
-
+def _notifier(callbacks: Sequence[Any]) -> Callable[[Recovered], None]:
     def notify(event: Recovered) -> None:
         warn(event)
         for callback in callbacks:
             if hasattr(callback, "on_recovery"):
                 callback.on_recovery(event)
 
-    refuse_unrecoverable(model)
-    return Recovering(model, plan, numerics=numerics, notify=notify)
+    return notify
 
 
 def _callbacks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

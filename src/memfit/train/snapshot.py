@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from memfit.errors import InputError
-from memfit.planning.applied import fingerprint
+from memfit.techniques.together import fingerprint
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def test_a_record_cut_by_a_kill_opens(report, tmp_path):
     record.write_bytes(record.read_bytes()[:-40])
     done = report("--terminal")
     assert done.exit_code == 0
-    assert "died without a last word" in done.stdout
+    assert "was killed, or crashed" in done.stdout
 
 
 def test_an_error_ends_with_2_and_one_sentence(tmp_path):

@@ -1,4 +1,4 @@
-from memfit.hardware.host import host_memory
+from memfit.hardware.host import OomKills, host_memory, oom_kills
 from memfit.units import GIB
 
 
@@ -41,3 +41,18 @@ def test_version_1_writes_no_limit_as_a_huge_number(tmp_path):
 def test_what_cannot_be_read_is_unknown(tmp_path):
     host = host_memory(tmp_path)
     assert (host.total, host.available, host.usable, host.ceiling) == (None, None, None, None)
+
+
+def test_the_kernels_counters_of_processes_it_killed(tmp_path):
+    assert oom_kills(tmp_path) == OomKills(None, None)
+    (tmp_path / "sys/fs/cgroup/job").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/job/memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    machine(tmp_path, proc__self__cgroup="0::/job\n", proc__vmstat="pgfault 9\noom_kill 7\n")
+    assert oom_kills(tmp_path) == OomKills(2, 7)
+
+
+def test_the_counter_of_a_version_1_group(tmp_path):
+    (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory/memory.oom_control").write_text("under_oom 0\noom_kill 4\n")
+    machine(tmp_path, proc__self__cgroup="5:cpu,memory:/\n")
+    assert oom_kills(tmp_path) == OomKills(4, None)

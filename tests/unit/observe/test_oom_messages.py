@@ -92,7 +92,7 @@ def test_a_graph_mode_error_in_words():
     assert shown.splitlines()[0] == "Out of memory: norm asked for 30 MiB on GPU:0"
     assert "net_1/norm_1/moments/SquaredDifference, layer norm, forward pass" in shown
     assert "/home/me/train.py:18 (the line that was running)" in shown
-    assert "7 GiB now, after the error, 7.99 GiB at the most; limit 8 GiB" in shown
+    assert "7 GiB now, after the error, peak 7.99 GiB; limit 8 GiB" in shown
     assert 'memfit.plan(model, batch_size, budget="8GiB")' in shown
 
 
@@ -105,7 +105,7 @@ def test_a_compiled_step_names_no_layer():
     explained = explain_oom(ResourceExhaustedError(text("xla")))
     assert explained.compiled
     assert explained.layer is None
-    assert "the whole step, which XLA compiled" in str(explained)
+    assert "the whole step, compiled by XLA" in str(explained)
 
 
 def test_a_nested_cause_is_found():
@@ -117,7 +117,7 @@ def test_a_nested_cause_is_found():
     except RuntimeError as error:
         explained = explain_oom(error)
     assert explained.layer == "norm"
-    assert explained.error == "RuntimeError"
+    assert explained.error == "ResourceExhaustedError"
 
 
 def test_free_memory_in_pieces_is_told_from_too_little(device):
@@ -143,8 +143,8 @@ def test_it_becomes_a_line_of_a_record():
 
 def test_a_small_request_is_not_blamed():
     said = text("graph").replace("shape[64,62,62,32]", "shape[4]")
-    assert "the memory was full before" in " ".join(str(explain_oom(ResourceExhaustedError(said))).split())
-    assert "the memory was full before" not in str(explain_oom(ResourceExhaustedError(text("xla_bytes"))))
+    assert "the memory was already full" in " ".join(str(explain_oom(ResourceExhaustedError(said))).split())
+    assert "the memory was already full" not in str(explain_oom(ResourceExhaustedError(text("xla_bytes"))))
 
 
 def test_host_memory_has_its_own_advice():
@@ -211,3 +211,24 @@ def test_names_move_no_cursor():
 
 def test_budgets_are_written_as_they_are_read():
     assert [size_literal(size) for size in (4 * GIB, 1500 * MIB, 3 * MIB, 100)] == ["4GiB", "1500MiB", "3MiB", "100"]
+
+
+def test_the_first_error_is_explained_where_its_recovery_failed():
+    """Whether the recovery failed for want of memory too, or for another reason."""
+    second = text("graph").replace("shape[64,62,62,32]", "shape[4]")
+    for failure in (ResourceExhaustedError(second), ValueError("the retry is broken")):
+        try:
+            try:
+                raise ResourceExhaustedError(text("graph"))
+            except ResourceExhaustedError:
+                raise failure from None
+        except (ResourceExhaustedError, ValueError) as error:
+            explained = explain_oom(error)
+        assert explained.shape == (64, 62, 62, 32)
+        assert explained.error == "ResourceExhaustedError"
+
+
+def test_a_cause_that_is_not_memory_does_not_hide_one_that_is():
+    error = RuntimeError("x")
+    error.__cause__, error.__context__ = KeyError("y"), MemoryError("out of memory")
+    assert out_of_memory(error) == "out of memory."

@@ -1,8 +1,10 @@
 """The record file: what is written is read, whatever happens to the process or to the file."""
 
+import errno
 import json
 import os
 import time
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +27,9 @@ from memfit.observe.events import (
     TimelineOp,
 )
 from memfit.observe.record import latest_record, read_record
+from memfit.observe.recording import Recording
 from memfit.observe.writer import RecordWriter, record_path
+from memfit.report.run_verdict import verdict
 
 RUN = Run(started="2026-11-14T09:30:12+00:00", command=["train.py", "ä"], device="GPU:0", limit_bytes=2**33)
 STEPS = Steps(at=1.5, phase="train", epoch=1, first=1, count=1, seconds=0.25, peak_bytes=2**30)
@@ -232,6 +236,73 @@ def test_a_device_that_cannot_be_written_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(InputError, match=r"cannot be written: Permission denied.*folder you may write to"):
         write(tmp_path / "run.memfit.jsonl")
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk that takes half a line more."""
+    plain = os.write
+
+    def fill():
+        room = [40]
+
+        def write(file, data):
+            taken = min(room[0], len(data))
+            if not taken:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            room[0] -= taken
+            return plain(file, bytes(data[:taken]))
+
+        monkeypatch.setattr(os, "write", write)
+
+    return fill
+
+
+def test_a_full_disk_leaves_the_last_complete_line(full_disk, tmp_path):
+    path = tmp_path / "run.memfit.jsonl"
+    recording = Recording(path, Run())
+    recording.write(STEPS)
+    full_disk()
+    with pytest.warns(UserWarning, match="ends here: No space left on device"):
+        recording.write(STEPS)
+    recording.write(STEPS)
+    recording.close()
+    record = read_record(path)
+    assert (record.steps, record.broken_lines, record.cut) == ((STEPS,), 0, False)
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_no_file(full_disk, tmp_path):
+    full_disk()
+    with pytest.warns(UserWarning, match="No space left on device"):
+        recording = Recording(tmp_path / "run.memfit.jsonl", RUN)
+    recording.write(STEPS)
+    recording.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_no_error_where_warnings_are(full_disk, tmp_path, capsys):
+    recording = Recording(tmp_path / "run.memfit.jsonl", Run())
+    full_disk()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recording.write(STEPS)
+    assert "The run continues without a record." in capsys.readouterr().err
+
+
+def test_an_exit_that_follows_from_a_memory_error_is_not_acquitted(tmp_path):
+    recording = Recording(tmp_path / "run.memfit.jsonl", Run())
+    try:
+        try:
+            raise MemoryError("Unable to allocate 2 GiB")
+        except MemoryError as error:
+            recording.failed(error)
+            raise SystemExit(1) from None
+    except SystemExit as error:
+        recording.close("failed", exit_code=1, error=error)
+    record = read_record(recording.path)
+    assert len(record.out_of_memory) == 1
+    assert record.end.error is None
+    assert verdict(record)["state"] == "out-of-memory"
 
 
 def test_the_latest_record_of_a_folder(tmp_path):

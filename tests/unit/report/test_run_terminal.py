@@ -36,7 +36,7 @@ def test_it_fits_80_columns_and_has_no_controls(view_of, lines):
 
 def test_the_headline_comes_first(view_of):
     text = one_line(text_of(render_run(view_of(unet_record()))))
-    assert text.startswith("peak 7.85 GiB of 8 GiB (98 %): Finished. It ran out of memory once and went on")
+    assert text.startswith("peak 7.85 GiB of 8 GiB (98 %): Finished. It ran out of memory once and recovered")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_run_is_drawn_as_blocks(view_of):
 
 def test_nothing_to_show_is_said(view_of):
     text = one_line(text_of(render_run(view_of(BARE))))
-    assert text.startswith("peak unknown: Finished. What it took is unknown")
+    assert text.startswith("peak unknown: Finished. The peak is unknown")
     assert 'memfit.plan(model, batch_size, budget="8GiB")' in text
 
 

@@ -72,7 +72,7 @@ def test_every_field_is_in_the_file():
     # A field added to the step would be lost silently: write it, and raise the format.
     names = {each: [field.name for field in fields(each)] for each in (Step, Op, Tensor, Variable)}
     assert names == {
-        Step: ["phase", "ops", "variables", "device", "input_ops", "otherwise"],
+        Step: ["phase", "ops", "variables", "device", "input_ops", "otherwise", "only_batch"],
         Op: "name type inputs control_inputs outputs variable attributes layer source part".split(),
         Tensor: ["dtype", "item_bytes", "shape", "on_host"],
         Variable: ["name", "kind", "bytes", "drawn"],

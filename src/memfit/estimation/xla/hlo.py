@@ -13,6 +13,7 @@ from typing import Any, Literal
 from memfit import framework
 from memfit.errors import InputError, MemfitError
 from memfit.estimation.xla.program import Program, read_program, read_shape
+from memfit.trace.function import tracing
 
 ParameterKind = Literal["data", "variable", "constant"]
 
@@ -83,8 +84,9 @@ def lower_to_hlo(step: Callable[[Any], Any], specs: Any) -> LoweredStep:
     function = tf.function(on_leaves, jit_compile=True, autograph=False)
     try:
         # Reading the function once shows what it captures, in the order of the module's parameters.
-        captured = function.get_concrete_function(*leaves).captured_inputs
-        serialized = function.experimental_get_compiler_ir(*leaves)(stage="hlo_serialized")
+        with tracing():
+            captured = function.get_concrete_function(*leaves).captured_inputs
+            serialized = function.experimental_get_compiler_ir(*leaves)(stage="hlo_serialized")
     except (tf.errors.OpError, ValueError, NotImplementedError) as error:
         raise NotCompilableError(
             f"XLA cannot compile this step: {_first_line(error)} Train it with jit_compile=False."

@@ -1,0 +1,226 @@
+"""How each model of a script is trained: with which plan, and so that it survives running out of memory."""
+
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from memfit.errors import MemfitError
+from memfit.estimation.estimate import Estimate, default_gpu
+from memfit.hardware.device_reader import DeviceReader
+from memfit.planning.plan import Plan
+from memfit.planning.planner import Planner
+from memfit.report.console import stderr
+from memfit.report.plan_words import plan_sentence
+from memfit.script.folder import Progress
+from memfit.script.settings import AUTO, NONE, Settings
+from memfit.script.words import say
+from memfit.techniques.technique import Grade
+from memfit.techniques.together import fingerprint, verdicts
+from memfit.train.fallbacks import smaller_plans
+from memfit.train.recovered import Recovered
+from memfit.train.session import Recovery, Session
+from memfit.units import format_size, size_literal
+from memfit.verification.samples import rows_of
+from memfit.verification.verify import verified
+
+# Plans of these may stay on a model between two fits, which saves tracing it again: nothing that a script can do with
+# the model meanwhile, such as saving it, comes out differently.
+_UNSEEN = {"micro_batch", "remat", "workspace"}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a model is trained with batches of one size."""
+
+    plan: Plan
+    batch: int | None
+    """Samples of a batch."""
+    has_fallback: bool
+    """Whether there is something to try when memory runs out."""
+    estimate: Any | None = None
+    """What was predicted for the model without changes, where it was."""
+
+
+OnDecision = Callable[[Decision], None]
+OnRecovery = Callable[[Recovered], None]
+
+
+class Sessions:
+    """Opens a session for each model at its first `fit`, and keeps it for the next.
+
+    Args:
+        settings: What was asked for.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._device = DeviceReader()
+        self._saved = None if settings.plan in (AUTO, NONE) else Plan.load(settings.plan)
+        self._decided: dict[tuple[str, int | None], Decision] = {}
+        # The model itself holds its session; holding that here as well would keep every model alive.
+        self._kept: weakref.WeakKeyDictionary[Any, tuple[Decision, weakref.ref[Session]]] = weakref.WeakKeyDictionary()
+
+    def open(
+        self, model: Any, stack: ExitStack, notify: OnRecovery, decided: OnDecision, *, died: Progress | None
+    ) -> Session:
+        """Open a model's session until the stack is closed, or for longer where nobody can tell.
+
+        Args:
+            model: A compiled Keras model.
+            stack: Lasts as long as the `fit`.
+            notify: Is told when memory ran out and training continued.
+            decided: Is told how the model is trained, when its first batch is there.
+            died: How far the process came that died in this `fit`, and with which plan.
+        """
+        before = self._kept.get(model)
+        kept = None if before is None else before[1]()
+        if before is not None and kept is not None and kept.in_place:
+            kept.notify = notify
+            decided(before[0])
+            return kept
+        this: list[weakref.ref[Session]] = []
+
+        def choose(batch: Any) -> Plan:
+            decision = self._decide(model, batch, died)
+            decided(decision)
+            session = this[0]()
+            if session is not None and decision.plan.techniques.keys() <= _UNSEEN:
+                self._kept[model] = decision, this[0]
+            elif session is not None:
+                stack.push(session.__exit__)
+            return decision.plan
+
+        recovery = Recovery(notify, every_step=False) if self._settings.recover else None
+        session = Session(
+            model,
+            Plan(),
+            numerics=self._settings.numerics,
+            recovery=recovery,
+            choose=choose,
+            step_aside=lambda reason: say(f"{model.name}: running unmodified, {reason}"),
+        )
+        this.append(weakref.ref(session))
+        session.__enter__()
+        return session
+
+    def remember(self, model: Any, batch: int | None, techniques: dict[str, Any]) -> None:
+        """Begin with these the next time that a model like this one is trained."""
+        key = fingerprint(model), batch
+        before = self._decided.get(key)
+        self._decided[key] = Decision(Plan(**techniques), batch, True, before and before.estimate)
+
+    def _decide(self, model: Any, batch: Any, died: Progress | None) -> Decision:
+        rows, mark = rows_of(batch), fingerprint(model)
+        if died is not None and died.model == mark and rows is not None:
+            before = Plan(**died.techniques)
+            plan = self._first_exact(model, before, batch) or before
+            return Decision(plan, rows, self._has_fallback(model, plan, rows))
+        if (mark, rows) not in self._decided:
+            plan, estimate = self._planned(model, batch, rows)
+            self._decided[mark, rows] = Decision(plan, rows, self._has_fallback(model, plan, rows), estimate)
+        return self._decided[mark, rows]
+
+    def _first_exact(self, model: Any, plan: Plan, batch: Any) -> Plan | None:
+        for each in smaller_plans(model, plan, rows_of(batch) or 1, self._settings.numerics):
+            if self._settings.numerics != "exact" or verified(model, each.techniques, batch).exact:
+                return each
+        return None
+
+    def _has_fallback(self, model: Any, plan: Plan, rows: int | None) -> bool:
+        if rows is None or not self._settings.recover:
+            return False
+        return next(smaller_plans(model, plan, rows, self._settings.numerics), None) is not None
+
+    def _planned(self, model: Any, batch: Any, rows: int | None) -> tuple[Plan, Any | None]:
+        if self._saved is not None:
+            return self._saved_plan(model, batch), None
+        if self._settings.plan != AUTO:
+            return Plan(), None
+        name = f"{model.name}, batch {rows}"
+        budget = self._settings.device_limit or self._card_limit()
+        if budget is None:
+            say("--plan auto needs a memory size, and there is no GPU: add --budget 8GiB")
+            return Plan(), None
+        if rows is None:
+            say(f"{model.name} is not planned: its data has no samples in rows")
+            return Plan(), None
+        try:
+            with stderr().status(f"memfit: planning {name} for {format_size(budget)}"):
+                planner = Planner(
+                    model,
+                    rows,
+                    gpu=None if self._device.name.startswith("GPU") else "cpu",
+                    jit=bool(model.jit_compile),
+                    data=batch,
+                    resident=self._resident(model),
+                )
+                plan = planner.plan(budget, numerics=self._settings.numerics)
+        except MemfitError as error:
+            say(f"{name} is not planned: {error}")
+            return Plan(), None
+        except Exception as error:  # noqa: BLE001 (a plan is help, and the script has to run without)
+            say(f"{name} is not planned: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            return Plan(), None
+        say(f"{name}: {_plain_sentence(planner.plain, budget)}")
+        say(plan_sentence(plan.to_dict()))
+        if not plan.feasible:
+            say(_what_would_fit(plan, numerics=self._settings.numerics))
+            return Plan(), planner.plain
+        return plan, planner.plain
+
+    def _saved_plan(self, model: Any, batch: Any) -> Plan:
+        plan = self._saved or Plan()
+        try:
+            verdicts(model, plan.techniques)
+        except MemfitError as error:
+            say(f"{model.name}: running unmodified: {error}")
+            return Plan()
+        if self._settings.numerics == "exact":
+            verification = verified(model, plan.techniques, batch)
+            if not verification.exact:
+                say(
+                    f"{model.name}: running unmodified: the plan changes the result, {verification.reason}; "
+                    "accept it with --numerics close"
+                )
+                return Plan()
+        say(f"{model.name}: {plan_sentence(plan.to_dict())}")
+        return plan
+
+    def _resident(self, model: Any) -> int:
+        """What the device holds besides the model: data, other models."""
+        in_use, _ = self._device.read()
+        optimizer = getattr(model, "optimizer", None)
+        own = [*model.variables, *getattr(optimizer, "variables", ()), *model.metrics_variables]
+        sizes = {id(each): int(each.value.dtype.size) * int(each.value.shape.num_elements()) for each in own}
+        return max(0, (in_use or 0) - sum(sizes.values()))
+
+    def _card_limit(self) -> int | None:
+        return default_gpu().default_limit if self._device.name.startswith("GPU") else None
+
+
+def _plain_sentence(plain: Estimate, budget: int) -> str:
+    """What training takes without changes."""
+    peak = plain.steady_peak
+    kind, most = max(plain.breakdown().items(), key=lambda each: each[1])
+    fits = "more than" if peak.high > budget else "within"
+    share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {kind}"
+    return f"predicted peak without changes: {format_size(peak.value)}, {share}; {fits} {format_size(budget)}"
+
+
+def _what_would_fit(plan: Plan, *, numerics: Grade) -> str:
+    """The next step for someone whose budget is too small."""
+    prediction = plan.prediction
+    options = []
+    if prediction is not None:
+        options = [
+            f"--budget {size_literal(size)}" + ("" if grade == numerics else f" with --numerics {grade}")
+            for grade, size in prediction.smallest_budgets.items()
+        ]
+        if prediction.largest_batch:
+            options.append(f"a batch of at most {prediction.largest_batch}")
+    elif numerics == "exact":
+        options = ["--numerics close"]
+    hint = f"; what would fit: {', or '.join(options)}" if options else ""
+    return f"running unmodified, with fallbacks when memory runs out{hint}"

@@ -1,0 +1,108 @@
+"""What to try when a step has run out of memory, in order of price; each is verified before it is used."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from memfit.errors import InputError
+from memfit.planning.plan import Plan
+from memfit.techniques.instance import has_own_step
+from memfit.techniques.registry import technique
+from memfit.techniques.technique import GRADES, Grade
+from memfit.verification.samples import rows_of
+from memfit.verification.verify import verified, verified_slices
+
+_SEGMENTS = (4, 8, 16)
+
+
+class Fallbacks:
+    """The fallbacks of one model, each given out once.
+
+    Args:
+        model: A compiled Keras model.
+        numerics: How exact they have to be.
+    """
+
+    def __init__(self, model: Any, numerics: Grade) -> None:
+        self._model, self._numerics = model, numerics
+        self._left: list[Plan] | None = None
+        self.validation_slice: int | None = None
+        """Samples of a validation batch worked on at a time; `None` is all of them."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all have been given out."""
+        return self._left == []
+
+    def next_plan(self, plan: Plan, batch: Any) -> Plan | None:
+        """A plan that takes less than this one and trains to the same result; `None` where there is none left.
+
+        Args:
+            plan: What did not fit; the model does not carry it at the moment.
+            batch: The batch that did not fit.
+        """
+        if self._left is None:
+            rows = rows_of(batch)
+            self._left = [] if rows is None else [*smaller_plans(self._model, plan, rows, self._numerics)]
+        while self._left:
+            candidate = self._left.pop(0)
+            if self._numerics != "exact" or verified(self._model, candidate.techniques, batch).exact:
+                return candidate
+        return None
+
+    def next_slice(self, batch: Any) -> bool:
+        """Halve the slices that validation is worked through in; false where that is not possible."""
+        size = min(self.validation_slice or rows_of(batch) or 1, rows_of(batch) or 1)
+        if size <= 1 or has_own_step(self._model, "test_step"):
+            return False
+        if (
+            self._numerics == "exact"
+            and self.validation_slice is None
+            and not verified_slices(self._model, batch).exact
+        ):
+            return False
+        self.validation_slice = math.ceil(size / 2)
+        return True
+
+
+def smaller_plans(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iterator[Plan]:
+    """Plans that take less than this one, as exact as asked for by their own claim, largest first.
+
+    Args:
+        model: The model, without a plan.
+        plan: What did not fit.
+        batch: Samples in the batch that did not fit.
+        numerics: How exact the result has to be.
+    """
+    recomputing = list(_more_segments(model, plan))
+    exact = list(_smaller_slices(model, plan, batch, "exact"))
+    slicing = exact or list(_smaller_slices(model, plan, batch, numerics))
+    # Slices save more, for any layer; but where they give another result, recomputing comes first.
+    yield from (exact or recomputing)
+    yield from (recomputing if exact else slicing)
+    if slicing and recomputing:
+        yield replace(recomputing[-1], micro_batch=slicing[-1].micro_batch)
+
+
+def _smaller_slices(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iterator[Plan]:
+    size = min(plan.micro_batch or batch, batch)
+    while size > 1:
+        size = math.ceil(size / 2)
+        if _allowed(model, "micro_batch", size, numerics):
+            yield replace(plan, micro_batch=size)
+
+
+def _more_segments(model: Any, plan: Plan) -> Iterator[Plan]:
+    before = plan.remat if isinstance(plan.remat, int) else len(plan.remat or ())
+    for count in _SEGMENTS:
+        if count > before and _allowed(model, "remat", count, "exact"):
+            yield replace(plan, remat=count)
+
+
+def _allowed(model: Any, name: str, value: Any, numerics: Grade) -> bool:
+    try:
+        grade = technique(name).check(model, value).grade
+    except InputError:
+        return False
+    return GRADES.index(grade) <= GRADES.index(numerics)

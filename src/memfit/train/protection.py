@@ -1,0 +1,84 @@
+"""The state of before a step, kept so that a step that ran out of memory can be undone.
+
+TensorFlow writes to variables while a step still computes, so a step that fails leaves some of them changed. Under XLA
+it is worse: a failed step has given the buffers of its variables away, and the process aborts when they are touched.
+Values that somebody holds are neither overwritten nor given away.
+"""
+
+from typing import Any
+
+from memfit.compat.step_function import StepFunction
+from memfit.framework import tensorflow
+from memfit.hardware.device_reader import DeviceReader
+from memfit.hardware.host import host_memory
+from memfit.units import MIB
+
+# Memory in use between two steps varies by so much: logs, the batch's own tensors.
+_SLACK = MIB
+_HOST_SHARE = 0.5
+
+
+class Protection:
+    """Keeps the state of before each step, or of before the steps that may run out of memory.
+
+    A step with a larger batch than any before may run out, and one that finds more memory in use than any before.
+
+    Args:
+        function: The step; traced.
+        jit: Whether XLA compiles it.
+        always: Whether to keep the state of before every step. That takes device memory for a second copy of what the
+            step changes while it does so; otherwise the copy is in host memory, except under XLA.
+    """
+
+    def __init__(self, function: StepFunction, *, jit: bool, always: bool) -> None:
+        self.function, self._jit, self._always = function, jit, always
+        self._held: Any = None
+        self._copied: list[Any] | None = None
+        self._largest = self._most_in_use = -1
+        self._device = DeviceReader()
+
+    def begin(self, data: Any) -> None:
+        """A step on this batch comes next."""
+        if self._always:
+            self._held = self.function.hold()
+            return
+        size = sum(_size(each) for each in tensorflow().nest.flatten(data) if each is not None)
+        in_use = self._device.read()[0] or 0
+        if size <= self._largest and in_use <= self._most_in_use + _SLACK:
+            return
+        self._largest, self._most_in_use = max(size, self._largest), max(in_use, self._most_in_use)
+        if self._jit:
+            self._held = self.function.hold()
+        elif self._fits_into_host_memory():
+            self._copied = self.function.read()
+
+    def end(self) -> None:
+        """The step is done."""
+        self._held = self._copied = None
+
+    def undo(self) -> bool:
+        """Put the state of before the step back; false where it was not kept."""
+        if self._held is not None:
+            self.function.write(self.function.values(self._held))
+        elif self._copied is not None:
+            self.function.write(self._copied)
+        else:
+            return False
+        self.end()
+        return True
+
+    def _fits_into_host_memory(self) -> bool:
+        available = host_memory().available
+        size = sum(each.dtype.size * max(1, _product(each.shape)) for each in self.function.state)
+        return available is None or size < _HOST_SHARE * available
+
+
+def _size(tensor: Any) -> int:
+    return _product(tensor.shape) if hasattr(tensor, "shape") else 0
+
+
+def _product(shape: Any) -> int:
+    size = 1
+    for each in shape:
+        size *= int(each or 1)
+    return size

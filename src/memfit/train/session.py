@@ -1,0 +1,295 @@
+"""One model's training with a plan: verified on the first batch, and kept alive when memory runs out."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from types import TracebackType
+from typing import Any
+
+from memfit.compat.step_function import StepFunction, stateful_random_operations, without_optionals
+from memfit.errors import NotExactError
+from memfit.framework import keras
+from memfit.hardware.out_of_memory import out_of_memory
+from memfit.planning.applied import applied, check
+from memfit.planning.plan import Plan
+from memfit.techniques.sliced_step import SlicedStep
+from memfit.techniques.technique import GRADES, Grade
+from memfit.train.fallbacks import Fallbacks
+from memfit.train.protection import Protection
+from memfit.train.recovered import Phase, Recovered
+from memfit.verification.samples import spec_of
+from memfit.verification.verify import PROVEN, refuse_inexact, verified
+
+_FUNCTIONS: dict[Phase, str] = {"train": "train_function", "validation": "test_function"}
+_STEPS: dict[Phase, str] = {"train": "train_step", "validation": "test_step"}
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How a session deals with running out of memory."""
+
+    notify: Callable[[Recovered], None]
+    """Is told each time that a batch was retried with less memory."""
+    every_step: bool = True
+    """Whether every step can be undone; otherwise only those that are more likely than others to run out of memory."""
+
+
+class Session:
+    """Trains a model with a plan inside: `fit` and `evaluate` do what they did, in less memory.
+
+    Args:
+        model: A compiled Keras model.
+        plan: What is applied at first.
+        numerics: How exact the plan and what replaces it must be.
+        recovery: What to do when memory runs out; `None` is nothing.
+        choose: Finds the plan when the first batch is there, in place of `plan`.
+        step_aside: Is told why training runs unmodified, where it does.
+
+    Raises:
+        InputError: If the model cannot carry the plan; nothing has been touched then.
+        NotExactError: If the plan is known not to be as exact as asked for.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        plan: Plan,
+        *,
+        numerics: Grade = "exact",
+        recovery: Recovery | None = None,
+        choose: Callable[[Any], Plan] | None = None,
+        step_aside: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self.plan, self.numerics = plan, _loosest(numerics, plan)
+        self._model, self._recovery, self._choose, self._tell = model, recovery, choose, step_aside
+        if model.built:
+            _refuse_close(check(model, plan), self.numerics)
+        self._applied = ExitStack()
+        self._steps: dict[Phase, int] = {"train": 0, "validation": 0}
+        self._protected: dict[Phase, Protection] = {}
+        self._own: dict[Phase, Any] = {}
+        self._aside: dict[Phase, Any] = {}
+        self._fallbacks = Fallbacks(model, self.numerics)
+        self._begun = False
+        self._every_step = recovery is not None and recovery.every_step
+
+    @property
+    def notify(self) -> Callable[[Recovered], None] | None:
+        """Whom to tell that a batch was retried."""
+        return None if self._recovery is None else self._recovery.notify
+
+    @notify.setter
+    def notify(self, value: Callable[[Recovered], None]) -> None:
+        if self._recovery is not None:
+            self._recovery = Recovery(value, self._recovery.every_step)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the model still trains this way; compiling it anew makes Keras forget."""
+        return bool(self._own) and all(
+            getattr(self._model, _FUNCTIONS[phase]) is function for phase, function in self._own.items()
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every fallback has been tried."""
+        return self._fallbacks.exhausted
+
+    def __enter__(self) -> "Session":
+        if self._model.built:
+            self._apply(self.plan)
+        self._take_over()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for phase, function in self._own.items():
+            if getattr(self._model, _FUNCTIONS[phase]) is function:
+                setattr(self._model, _FUNCTIONS[phase], None)
+        self._own.clear()
+        self._applied.close()
+
+    def _take_over(self) -> None:
+        # Keras uses a function it finds in place of making one.
+        self._own = {phase: self._function_of(phase) for phase in _FUNCTIONS}
+        for phase, function in self._own.items():
+            setattr(self._model, _FUNCTIONS[phase], function)
+
+    def _function_of(self, phase: Phase) -> Callable[[Any], Any]:
+        return lambda iterator: self._executed(phase, iterator)
+
+    def _apply(self, plan: Plan) -> None:
+        self._applied.close()
+        if plan.techniques:
+            self._applied.enter_context(applied(self._model, plan))
+        self.plan = plan
+        self._protected.clear()
+        if self._own:
+            self._take_over()
+
+    def _executed(self, phase: Phase, iterator: Any) -> Any:
+        """What Keras's own function does with an iterator: as many steps as `steps_per_execution` says."""
+        if phase in self._aside:
+            return self._aside[phase](iterator)
+        if reason := _cannot_watch(self._model):
+            return self._step_aside(phase, iterator, reason)
+        spec = without_optionals(getattr(iterator, "element_spec", None))
+        logs = None
+        for number in range(self._model.steps_per_execution):
+            try:
+                data = without_optionals(next(iterator))
+            except StopIteration:
+                if number == 0:
+                    raise
+                break
+            if phase == "train" and not self._begun:
+                self._begin(data)
+            try:
+                self._prepare(phase, data, spec)
+            except Exception as error:
+                if self.plan.techniques:
+                    raise
+                return self._step_aside(phase, chain([data], iterator), f"{type(error).__name__} while tracing")
+            self._steps[phase] += 1
+            logs = self._run(phase, data, spec)
+        return logs
+
+    def _step_aside(self, phase: Phase, iterator: Any, reason: str) -> Any:
+        """Let Keras's own function do it, now and from now on."""
+        model, name = self._model, _FUNCTIONS[phase]
+        self._tell(reason)
+        setattr(model, name, None)
+        (model.make_train_function if phase == "train" else model.make_test_function)()
+        self._aside[phase] = getattr(model, name)
+        setattr(model, name, self._own[phase])
+        return self._aside[phase](iterator)
+
+    def _begin(self, batch: Any) -> None:
+        """The first batch is there: find or verify the plan."""
+        self._begun = True
+        if self._choose is not None:
+            self._apply(self._choose(batch))
+            return
+        if not self.plan.techniques:
+            return
+        self._applied.close()
+        _refuse_close(check(self._model, self.plan), self.numerics)
+        if self.numerics == "exact" and self.plan.techniques.keys() & {*PROVEN}:
+            refuse_inexact(verified(self._model, self.plan.techniques, batch))
+        self._apply(self.plan)
+
+    def _prepare(self, phase: Phase, data: Any, spec: Any) -> None:
+        """Trace a phase's step, unless it is."""
+        if phase in self._protected:
+            return
+        function = StepFunction(self._model, self._step(phase))
+        function.trace(spec if spec is not None else spec_of(data, any_size=False))
+        jit = bool(self._model.jit_compile)
+        self._protected[phase] = Protection(function, jit=jit, always=self._every_step)
+
+    def _step(self, phase: Phase) -> Callable[[Any], Any]:
+        size = self._fallbacks.validation_slice
+        if phase == "validation" and size is not None:
+            return lambda data: SlicedStep(self._model, size, training=False).run(data)
+        step: Callable[[Any], Any] = getattr(self._model, _STEPS[phase])
+        return step
+
+    def _run(self, phase: Phase, data: Any, spec: Any) -> Any:
+        if self._recovery is None:
+            return self._protected[phase].function(data)
+        began = time.perf_counter()
+        first: Exception | None = None
+        while True:
+            protection: Protection | None = None
+            try:
+                self._prepare(phase, data, spec)
+                protection = self._protected[phase]
+                protection.begin(data)
+                logs = protection.function(data)
+            except Exception as error:
+                if first is None and out_of_memory(error) is None:
+                    raise
+                first = first or error
+                undone = protection is None or self._undone(protection)
+                _release_failed_step()
+                if not undone or not self._fall_back(phase, data):
+                    # What ended the step is what the user has to know, not how the last fallback failed.
+                    raise first from None
+                continue
+            protection.end()
+            if first is not None:
+                self._tell_recovered(phase, first, time.perf_counter() - began)
+            return logs
+
+    def _undone(self, protection: Protection) -> bool:
+        if stateful_random_operations(protection.function):
+            # The numbers it has drawn cannot be drawn again.
+            return False
+        return protection.undo()
+
+    def _fall_back(self, phase: Phase, data: Any) -> bool:
+        """Prepare the next way to do the batch again; false where there is none."""
+        if self._every_step and not self._model.jit_compile:
+            # The state is kept in host memory from now on, which may be enough.
+            self._every_step = False
+            self._protected.clear()
+            return True
+        if phase == "validation":
+            self._protected.pop(phase, None)
+            return self._fallbacks.next_slice(data)
+        # A model that carries a plan cannot say which others it could carry.
+        self._applied.close()
+        plan = self._fallbacks.next_plan(self.plan, data)
+        if plan is None:
+            self._apply(self.plan)
+            return False
+        self._apply(plan)
+        return True
+
+    def _tell_recovered(self, phase: Phase, error: Exception, seconds: float) -> None:
+        size = self._fallbacks.validation_slice
+        techniques = self.plan.techniques if phase == "train" else {} if size is None else {"slices": size}
+        message = out_of_memory(error) or str(error)
+        if self.notify is not None:
+            self.notify(Recovered(phase, self._steps[phase], message, str(error), techniques, seconds))
+
+
+def _loosest(numerics: Grade, plan: Plan) -> Grade:
+    """How exact a plan has to be: a plan that was made for a looser grade was asked for."""
+    made_for = plan.prediction.numerics if plan.prediction is not None else "exact"
+    return max(numerics, made_for, key=GRADES.index)
+
+
+def _refuse_close(verdicts: Any, numerics: Grade) -> None:
+    """Refuse techniques of which it is known beforehand that they change the result, unless they say so by name."""
+    for name in PROVEN:
+        if name in verdicts and GRADES.index(verdicts[name].grade) > GRADES.index(numerics):
+            raise NotExactError(
+                f"{name} does not give the same result here: {verdicts[name].why}. Plan without it, or accept the "
+                f'difference with numerics="{verdicts[name].grade}".'
+            )
+
+
+def _cannot_watch(model: Any) -> str | None:
+    """Why a model's steps must be left to Keras; `None` where they need not."""
+    trainer = keras().Model
+    if model.run_eagerly:
+        return "the model runs eagerly"
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        return "the model trains on several replicas"
+    if type(model).make_train_function is not trainer.make_train_function:
+        return f"{type(model).__name__} makes its own train function"
+    return None
+
+
+def _release_failed_step() -> None:
+    """Let go of what a step that failed has left behind.
+
+    Sums that Grappler accumulates in a temporary variable stay under the number of the step, which is 0 for every
+    function that is called eagerly: their memory would stay taken, and the next function find their names in use.
+    """
+    import_module("tensorflow.python.eager.context").context().clear_kernel_cache()
