@@ -21,7 +21,8 @@ from models import built
 
 import memfit
 from memfit.hardware.host import host_memory
-from memfit.train.fit import recovering
+from memfit.train.recovered import warn
+from memfit.train.session import Recovery, Session
 from memfit.units import MIB
 
 _WARM_UP = 3
@@ -156,7 +157,7 @@ def _trained_in(run: Run, model: Any) -> AbstractContextManager[Any]:
     if run.plan is None:
         return nullcontext()
     plan = memfit.Plan.from_dict(dict(run.plan))
-    return recovering(model, plan, "exact") if run.recovers else memfit.applied(model, plan)
+    return Session(model, plan, recovery=Recovery(warn) if run.recovers else None)
 
 
 def in_mebibytes(size: int | None) -> str:

@@ -141,10 +141,10 @@ def test_a_train_step_of_the_users_own_is_refused_by_name():
         fit(model, memfit.Plan(micro_batch=2))
 
 
-def test_a_loss_that_cannot_be_divided_is_refused():
-    model = mlp(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none"))
-    with pytest.raises(memfit.MemfitError, match='reduction="none"'):
-        fit(model, memfit.Plan(micro_batch=2))
+def test_a_loss_without_a_reduction_is_the_one_keras_trains_on():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    sliced, plain = fit(mlp(loss=loss), memfit.Plan(micro_batch=2)), fit(mlp(loss=loss), None)
+    assert sliced.history["loss"] == pytest.approx(plain.history["loss"], rel=1e-5)
 
 
 def test_slices_with_batch_normalisation_say_that_they_are_only_close():

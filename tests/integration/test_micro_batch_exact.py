@@ -12,6 +12,7 @@ from keras import layers, ops
 
 import memfit
 from memfit.compat.patching import patched
+from memfit.planning.applied import applied
 from memfit.techniques import micro_batch
 
 SAMPLES, BATCH, SLICE = 14, 8, 3  # the last batch and the last slice of each batch are smaller
@@ -33,12 +34,14 @@ def in_float64():
     keras.config.set_dtype_policy(before)
 
 
-def trained(build, data, *, sliced, size=SLICE, **settings):
+def trained(build, data, *, sliced, remat=None, **settings):
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     model = build()
     batch = {} if isinstance(data["x"], tf.data.Dataset) else {"batch_size": BATCH}
-    with memfit.applied(model, memfit.Plan(micro_batch=size)) if sliced else nullcontext():
+    # Not memfit.applied, which verifies the first batch on its own: what differs shall show here.
+    plan = memfit.Plan(micro_batch=SLICE, remat=remat)
+    with applied(model, plan) if sliced else nullcontext():
         history = model.fit(**data, **batch, **settings, epochs=1, shuffle=False, verbose=0).history
         passes = model.train_step.passes if sliced else None
     variables = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
@@ -105,7 +108,7 @@ class TestLosses:
             (mean_error, 1),
             (keras.losses.Dice, 2),
             (root_of_mean_error, 2),
-            (sum_of_errors, 2),
+            pytest.param(sum_of_errors, 2, marks=pytest.mark.slow),
             (ReducedAlone, 2),
         ],
     )
@@ -131,6 +134,9 @@ class TestLosses:
             return compiled(model, losses, loss_weights={"a": 1.0, "b": 0.3}, metrics=metrics, jit_compile=False)
 
         assert_same(build, {"x": X, "y": {"a": ONE_HOT, "b": VALUES}}, passes=2)
+
+    def test_that_mix_samples_while_layers_are_recomputed(self):
+        assert_same(classifier(keras.losses.Dice()), {"x": X, "y": ONE_HOT}, remat=2, passes=2)
 
     def test_that_hide_masked_steps(self):
         def build():
@@ -170,6 +176,12 @@ class TestLosses:
         build = around(lambda: Added(ops.max))
         with pytest.raises(memfit.errors.InputError, match="neither a mean nor a sum"):
             trained(build, {"x": X, "y": VALUES}, sliced=True)
+
+    def test_that_mix_samples_pass_verification(self):
+        model = classifier(keras.losses.Dice())()
+        with memfit.applied(model, memfit.Plan(micro_batch=SLICE)):
+            history = model.fit(X, ONE_HOT, batch_size=BATCH, verbose=0).history
+        assert np.isfinite(history["loss"]).all()
 
     def test_passes_are_known_before_training(self):
         assert micro_batch.passes(classifier("mse")(), (X, ONE_HOT)) == 1
@@ -218,7 +230,7 @@ class TestEmbeddings:
     def test_of_positions_are_shared_by_samples(self, length):
         self.check(lambda self, x, shared, _: self.tokens(x) + self.positions(shared), length)
 
-    @pytest.mark.parametrize("loss", ["mse", root_of_mean_error])
+    @pytest.mark.parametrize("loss", [pytest.param("mse", marks=pytest.mark.slow), root_of_mean_error])
     def test_used_several_times(self, loss):
         def combine(self, x, shared, each):
             return (
@@ -235,7 +247,7 @@ class TestEmbeddings:
         outputs = layers.Dense(1)(layers.Embedding(9, 4)(inputs))
         model = compiled(keras.Model(inputs, outputs), "mse", jit_compile=False)
         model.optimizer.build(model.trainable_variables)
-        with memfit.applied(model, memfit.Plan(micro_batch=3)):
+        with applied(model, memfit.Plan(micro_batch=3)):
             outer = tf.function(lambda x, y: tf.function(lambda x, y: model.train_step((x, y)))(x, y))
             assert np.isfinite(outer(tf.constant(TOKENS), tf.zeros((SAMPLES, 5, 1), tf.float64))["loss"])
 
@@ -308,8 +320,13 @@ DRAWS = {
 }
 
 
+SLOW_DRAWS = ("integers", "binomial", "per-sample", "all-entries")
+
+
 class TestRandomNumbers:
-    @pytest.mark.parametrize("draw", DRAWS)
+    @pytest.mark.parametrize(
+        "draw", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_DRAWS else []) for name in DRAWS]
+    )
     def test_are_those_of_the_whole_batch(self, draw):
         assert_same(around(lambda: Noise(DRAWS[draw])), {"x": X, "y": VALUES})
 

@@ -60,6 +60,23 @@ class StepFunction:
         """Run the step on a batch; returns what Keras's step returns."""
         return self._function(data)
 
+    def on_next(self, iterator: Any) -> Any:
+        """Run the step on a dataset iterator's next batch, which goes to the device without a detour through Python.
+
+        Raises:
+            OutOfRangeError: If there is no next batch, as in Keras's own function.
+        """
+        return self._on_next(iterator)
+
+    @cached_property
+    def _on_next(self) -> Any:
+        tf = tensorflow()
+        return tf.function(
+            lambda iterator: self._function(without_optionals(iterator.get_next())),
+            reduce_retracing=True,
+            autograph=False,
+        )
+
     @property
     def traced(self) -> bool:
         """Whether the step was traced."""

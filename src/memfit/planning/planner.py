@@ -23,7 +23,7 @@ from memfit.planning.prediction import Prediction
 from memfit.planning.reasons import contributions, rejected
 from memfit.planning.search import Base, Candidate, Search
 from memfit.planning.sweep import Sweep, SweepPoint
-from memfit.techniques.layer_graph import LayerGraph, layer_graph
+from memfit.techniques.layer_graph import LayerGraph, is_graph, layer_graph
 from memfit.techniques.optimizer_state import costs
 from memfit.techniques.registry import technique
 from memfit.techniques.remat_placement import RANGE, by_bytes
@@ -31,6 +31,7 @@ from memfit.techniques.remat_step import CalledStep
 from memfit.techniques.technique import GRADES, Grade
 from memfit.techniques.together import fingerprint
 from memfit.trace.batch import batch_spec
+from memfit.trace.function import TraceError
 from memfit.trace.step import Step, variable_bytes
 from memfit.trace.tracer import trace_step
 from memfit.units import Size, parse_size
@@ -265,7 +266,11 @@ class Planner:
                 bases[0] = replace(bases[0], superseded=True)
                 bases.append(self._base({"fused_batch_norm": True}, "exact"))
             elif grade == "close" and self._grade_of("precision", self._half):
-                bases.append(self._base({**exact.techniques, "precision": self._half}, "close"))
+                try:
+                    bases.append(self._base({**exact.techniques, "precision": self._half}, "close"))
+                except TraceError as error:
+                    # Code of the user's own may mix types.
+                    self._refused["precision"] = str(error)
             elif grade == "any":
                 current = [base for base in bases if not base.superseded]
                 bases += [smaller for base in current for smaller in self._with_smaller_optimizers(base)]
@@ -305,7 +310,7 @@ class Planner:
     @cached_property
     def graph(self) -> LayerGraph | None:
         """The model's layers, whose names segments are made of; `None` if it is no graph of layers."""
-        if self._grade_of("remat", 2) is None:
+        if not is_graph(self.model) or self._grade_of("remat", 2) is None:
             return None
         return layer_graph(self.model)
 

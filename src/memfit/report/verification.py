@@ -1,9 +1,14 @@
 """How a verification is shown."""
 
+from typing import TYPE_CHECKING
+
 from memfit.report.plan_words import technique_value
 from memfit.report.tables import as_text, table
 from memfit.verification.differences import percent
 from memfit.verification.verify import Verification
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _SHOWN = 10
 
@@ -20,7 +25,7 @@ def verification_text(verification: Verification) -> str:
         return f"{title}: not verified {where}\n{verification.reason}"
     rows = [(each.name, percent(each.relative)) for each in verification.differences[:_SHOWN]]
     more = len(verification.differences) - len(rows)
-    parts = [f"{title}: another result {where}", table(("differs", "by"), rows, numbers=(1,))]
+    parts: list[RenderableType] = [f"{title}: another result {where}", table(("differs", "by"), rows, numbers=(1,))]
     if more:
         parts.append(f"and {more} more values")
     parts.append('Plan without it, or accept the difference with numerics="close".')

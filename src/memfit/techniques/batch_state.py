@@ -30,8 +30,7 @@ class BatchState:
         own = {id(each) for each in self._trainable}
         known = [*model.variables, *(each for metric in self._metrics for each in metric.variables)]
         named = {id(each): each for each in known if id(each) not in own}
-        self._before = {key: (each, tensorflow().convert_to_tensor(each.value)) for key, each in named.items()}
-        self._overwritten: set[int] = set()
+        self._before = {key: (each, tensorflow().convert_to_tensor(each._value)) for key, each in named.items()}
         self._updated: list[Any] = []
         self._per_call: set[int] = set()
 
@@ -41,21 +40,12 @@ class BatchState:
         tf = tensorflow()
         values = [*self._before.values()]
         # Keras takes what it regularises from the scope alone. Read in here, gradients reach the variable.
-        values += [(each, tf.convert_to_tensor(each.value)) for each in self._trainable if id(each) not in self._before]
+        values += [(each, tf.convert_to_tensor(each._value)) for each in self._trainable]
         self._per_call = set()
         with ExitStack() as stack:
             for metric in self._metrics:
                 stack.enter_context(replaced(metric, "update_state", self._noted(metric, metric.update_state)))
             yield stack.enter_context(state_scope(values))
-
-    def source(self, variable: Any) -> Any:
-        """What a gradient of a trainable variable is taken of."""
-        return self._before[id(variable)][1] if id(variable) in self._overwritten else variable.value
-
-    @property
-    def watched(self) -> list[Any]:
-        """Tensors that stand for a variable, which a tape does not watch by itself."""
-        return [self._before[key][1] for key in self._overwritten]
 
     def of_slice(self, scope: Any, share: Any) -> dict[str, list[Any]]:
         """What a slice made of the state, as `slices.Work` returns it."""
@@ -78,20 +68,15 @@ class BatchState:
             self._updated.append((variable, kind))
         return found
 
-    def write(self, found: dict[str, Sequence[Any]]) -> None:
-        """Update the variables; `as_the_batch_began` goes on with the values before."""
+    def after(self, found: dict[str, Sequence[Any]]) -> list[tuple[Any, Any]]:
+        """Variables with the values they have after the batch, from what came together of `of_slice`."""
         tf = tensorflow()
         summed, latest = iter(found["sum"]), iter(found["latest"])
-        for variable, _ in self._updated:
-            if id(variable) not in self._before:
-                self._before[id(variable)] = variable, tf.convert_to_tensor(variable.value)
-                if variable.trainable:
-                    self._overwritten.add(id(variable))
+        pairs = []
         for variable, kind in self._updated:
-            value = next(latest if kind == "latest" else summed)
-            before = self._before[id(variable)][1]
-            value = tf.cast(value, before.dtype)
-            variable.assign(before + value if kind == "count" else value)
+            value = tf.cast(next(latest if kind == "latest" else summed), variable._value.dtype)
+            pairs.append((variable, self._before[id(variable)][1] + value if kind == "count" else value))
+        return pairs
 
     def _noted(self, metric: Any, update: Any) -> Any:
         """Note whether a metric is updated with one value per call, such as a mean over the samples of a call."""

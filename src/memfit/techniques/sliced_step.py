@@ -7,10 +7,11 @@ run forward for their outputs alone; the loss of the whole batch gives the gradi
 and backpropagate their rows of it.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from memfit.compat.scope import state_scope
 from memfit.framework import keras, tensorflow
 from memfit.techniques.added_losses import Kind, added_losses, kinds
 from memfit.techniques.batch_state import BatchState
@@ -162,7 +163,9 @@ class SlicedStep:
             metric.update_state(value, sample_weight=self.slices.known_count)
         for variable, counted in zip(self.metrics, total["metrics"], strict=False):
             variable.assign_add(counted)
-        self._write_state(found)
+        for variable, value in self._state_after(found):
+            variable.assign(value)
+        self.statistics.update(total["moments"])
         pieces = {"sum": total["gradients"], "latest": latest["gradients"], "pieces": found["pieces"]}
         self._apply(self.gradients.of_batch(pieces))
         if self.samplewise:
@@ -176,26 +179,39 @@ class SlicedStep:
         self.passes = 2
         first = self.slices.run(self._output)
         predictions = self.outputs.of_batch(first["rows"])
-        self._write_state(first)
         # As a call of the model does: what an earlier call added is none of this step's.
         model._clear_losses()
         flat = [each for each in keras().tree.flatten(predictions) if each.dtype.is_floating]
         extra = first["sum"]["added"]
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, ExitStack() as stack:
             tape.watch([*flat, *extra])
+            # The loss finds the state as the forward pass left it; the second pass needs it as the batch found it.
+            scope = stack.enter_context(self._after(first))
             losses = [*extra, *model._get_regularization_losses()]
             with replaced(model, "_losses_override", losses):
                 loss = self._loss(self.batch, predictions)
             model._loss_tracker.update_state(loss, sample_weight=self.slices.count)
             scaled = self._scaled(loss)
+        gradients = []
         if self.training and self.trainable:
-            upstream = tape.gradient(scaled, [*flat, *extra, *(each.value for each in self.trainable)])
+            upstream = tape.gradient(scaled, [*flat, *extra, *(each._value for each in self.trainable)])
             rows, single = upstream[: len(flat)], upstream[len(flat) : len(flat) + len(extra)]
             direct = upstream[len(flat) + len(extra) :]
-            behind = self._backpropagated(rows, single)
-            pairs = zip(direct, behind, self.trainable, strict=True)
-            self._apply([added(*each) for each in pairs])
+            pairs = zip(direct, self._backpropagated(rows, single), self.trainable, strict=True)
+            gradients = [added(*each) for each in pairs]
+        for variable, value in scope.updates:
+            variable.assign(value)
+        self._apply(gradients)
         return self._compute_metrics(predictions)
+
+    @contextmanager
+    def _after(self, first: dict[str, Any]) -> Iterator[Any]:
+        """A scope in which the state is what the slices made of it."""
+        with state_scope(()) as scope:
+            for variable, value in self._state_after(first):
+                variable.assign(value)
+            self.statistics.update(first["sum"]["moments"])
+            yield scope
 
     def _output(self, batch: Any, share: Any, start: Any) -> dict[str, Any]:
         """A slice forward: what it predicts, what it adds to the loss, what it makes of the state."""
@@ -226,7 +242,6 @@ class SlicedStep:
             tf, (batch, upstream) = tensorflow(), data
             with self._random(batch, start):
                 with tf.GradientTape() as tape, ExitStack() as stack:
-                    tape.watch(self.state.watched)
                     stack.enter_context(self.state.as_the_batch_began())
                     stack.enter_context(self.statistics.recorded())
                     predictions = keras().tree.flatten(self._forward(batch))
@@ -261,7 +276,7 @@ class SlicedStep:
     def _gradients(self, tape: Any, targets: Any, upstream: Any = None) -> list[Any]:
         if not self.training:
             return [None] * len(self.trainable)
-        sources = [self.state.source(each) for each in self.trainable]
+        sources = [each._value for each in self.trainable]
         return list(tape.gradient(targets, sources, output_gradients=upstream))
 
     def _random(self, batch: Any, start: Any) -> AbstractContextManager[None]:
@@ -270,9 +285,8 @@ class SlicedStep:
         place = Rows(self.slices.count, start, rows, self.size)
         return whole_batch_random(place, self.slices.rehearsal, jit=self.slices.jit)
 
-    def _write_state(self, found: dict[str, Any]) -> None:
-        self.state.write({"sum": found["sum"]["state"], "latest": found["latest"]["state"]})
-        self.statistics.update(found["sum"]["moments"])
+    def _state_after(self, found: dict[str, Any]) -> list[tuple[Any, Any]]:
+        return self.state.after({"sum": found["sum"]["state"], "latest": found["latest"]["state"]})
 
     def _apply(self, gradients: list[Any]) -> None:
         if self.training and self.trainable:

@@ -47,8 +47,14 @@ class Fallbacks:
             self._left = [] if rows is None else [*smaller_plans(self._model, plan, rows, self._numerics)]
         while self._left:
             candidate = self._left.pop(0)
-            if self._numerics != "exact" or verified(self._model, candidate.techniques, batch).exact:
+            if self._numerics != "exact":
                 return candidate
+            verification = verified(self._model, candidate.techniques, batch)
+            if verification.exact:
+                return candidate
+            if verification.ran_out:
+                # Not even a few samples fit: what takes the memory is not what a plan can make smaller.
+                self._left.clear()
         return None
 
     def next_slice(self, batch: Any) -> bool:

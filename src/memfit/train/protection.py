@@ -37,13 +37,23 @@ class Protection:
         self._largest = self._most_in_use = -1
         self._device = DeviceReader()
 
+    def may_run_out(self, spec: Any) -> bool:
+        """Whether the next step is to be protected; false says that its batch need not be looked at.
+
+        Args:
+            spec: What batches look like, where that is known.
+        """
+        if self._always or self._largest < 0 or spec is None or _has_unknown_sizes(spec):
+            return True
+        return self._in_use() > self._most_in_use + _SLACK
+
     def begin(self, data: Any) -> None:
         """A step on this batch comes next."""
         if self._always:
             self._held = self.function.hold()
             return
         size = sum(_size(each) for each in tensorflow().nest.flatten(data) if each is not None)
-        in_use = self._device.read()[0] or 0
+        in_use = self._in_use()
         if size <= self._largest and in_use <= self._most_in_use + _SLACK:
             return
         self._largest, self._most_in_use = max(size, self._largest), max(in_use, self._most_in_use)
@@ -67,10 +77,22 @@ class Protection:
         self.end()
         return True
 
+    def _in_use(self) -> int:
+        return self._device.read()[0] or 0
+
     def _fits_into_host_memory(self) -> bool:
         available = host_memory().available
         size = sum(each.dtype.size * max(1, _product(each.shape)) for each in self.function.state)
         return available is None or size < _HOST_SHARE * available
+
+
+def _has_unknown_sizes(spec: Any) -> bool:
+    """Whether batches may differ in more than the number of their samples, as those of texts do."""
+    leaves = [each for each in tensorflow().nest.flatten(spec) if each is not None]
+    return any(
+        not isinstance(each, tensorflow().TensorSpec) or each.shape.rank is None or None in each.shape[1:]
+        for each in leaves
+    )
 
 
 def _size(tensor: Any) -> int:

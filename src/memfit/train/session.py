@@ -11,7 +11,7 @@ from typing import Any
 
 from memfit.compat.step_function import StepFunction, stateful_random_operations, without_optionals
 from memfit.errors import NotExactError
-from memfit.framework import keras
+from memfit.framework import keras, tensorflow
 from memfit.hardware.out_of_memory import out_of_memory
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
@@ -141,22 +141,35 @@ class Session:
         logs = None
         for number in range(self._model.steps_per_execution):
             try:
-                data = without_optionals(next(iterator))
-            except StopIteration:
+                logs = self._next_step(phase, iterator, spec)
+            except (StopIteration, tensorflow().errors.OutOfRangeError):
                 if number == 0:
                     raise
                 break
-            if phase == "train" and not self._begun:
-                self._begin(data)
-            try:
-                self._prepare(phase, data, spec)
-            except Exception as error:
-                if self.plan.techniques:
-                    raise
-                return self._step_aside(phase, chain([data], iterator), f"{type(error).__name__} while tracing")
-            self._steps[phase] += 1
-            logs = self._run(phase, data, spec)
+            if phase in self._aside:
+                break
         return logs
+
+    def _next_step(self, phase: Phase, iterator: Any, spec: Any) -> Any:
+        protection = self._protected.get(phase)
+        if protection is not None and spec is not None and not self._looks_at_batches(protection, spec):
+            self._steps[phase] += 1
+            return protection.function.on_next(iterator)
+        data = without_optionals(next(iterator))
+        if phase == "train" and not self._begun:
+            self._begin(data)
+        try:
+            self._prepare(phase, data, spec)
+        except Exception as error:
+            if self.plan.techniques:
+                raise
+            return self._step_aside(phase, chain([data], iterator), f"{type(error).__name__} while tracing")
+        self._steps[phase] += 1
+        return self._run(phase, data, spec)
+
+    def _looks_at_batches(self, protection: Protection, spec: Any) -> bool:
+        """Whether the next batch is needed here, to do it again if memory runs out."""
+        return self._recovery is not None and protection.may_run_out(spec)
 
     def _step_aside(self, phase: Phase, iterator: Any, reason: str) -> Any:
         """Let Keras's own function do it, now and from now on."""

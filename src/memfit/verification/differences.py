@@ -120,7 +120,8 @@ def _is_float(array: np.ndarray) -> bool:
 
 
 def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    return np.subtract(after, before, dtype="float64", casting="unsafe")
+    moved: np.ndarray = np.subtract(after, before, dtype="float64", casting="unsafe")
+    return moved
 
 
 def _norm(array: np.ndarray) -> float:

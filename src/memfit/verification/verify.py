@@ -18,6 +18,7 @@ from memfit.verification.steps import Outcome, Way, compare_steps
 
 # What claims to give the same result. Other techniques say beforehand that they do not.
 PROVEN = ("fused_batch_norm", "remat", "micro_batch")
+RAN_OUT = "memory ran out on a few samples"
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
@@ -41,6 +42,11 @@ class Verification:
     def exact(self) -> bool:
         """Whether the planned step was proven to be the plain step, to rounding."""
         return not self.differences and self.inconclusive is None
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether memory ran out while verifying."""
+        return self.inconclusive == RAN_OUT
 
     @property
     def reason(self) -> str:
@@ -142,7 +148,7 @@ def _tried(model: Any, base: Mapping[str, Any], plain: Way, planned: Way, batch:
     except MemfitError as error:
         return Outcome((), rows or 0, str(error))
     except Exception as error:  # noqa: BLE001 (a layer raises what it likes; a check must never end a run)
-        what = "out of memory" if out_of_memory(error) else f"{type(error).__name__}: {_first_line(error)}"
+        what = RAN_OUT if out_of_memory(error) else f"{type(error).__name__}: {_first_line(error)}"
         return Outcome((), rows or 0, what)
     finally:
         # Applying a plan makes Keras forget these; a fit may be in the middle of using them.

@@ -98,18 +98,16 @@ LOSSES.add(
     with_loss(lambda: losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1), bits),
     equal="micro_batch",
 )
-LOSSES.add("dice", with_loss(losses.Dice, bits, activation="sigmoid"), refused="micro_batch", quick="micro_batch")
+LOSSES.add("dice", with_loss(losses.Dice, bits, activation="sigmoid"), quick="micro_batch")
 LOSSES.add("dice_per_sample", with_loss(lambda: losses.Dice(axis=(1,)), bits, activation="sigmoid"))
 LOSSES.add(
     "tversky",
     with_loss(lambda: losses.Tversky(alpha=0.3, beta=0.7), bits, activation="sigmoid"),
     "micro_batch recover",
-    refused="micro_batch",
 )
 LOSSES.add(
     "circle",
     with_loss(lambda: losses.Circle(), labels, outputs=4, activation=layers.UnitNormalization()),
-    refused="micro_batch",
 )
 LOSSES.add(
     "categorical_focal",
@@ -123,18 +121,17 @@ LOSSES.add(
     "cosine_over_batch",
     with_loss(lambda: losses.CosineSimilarity(axis=0), numbers),
     "micro_batch",
-    refused="micro_batch",
 )
 LOSSES.add(
     "divergence", with_loss(losses.KLDivergence, one_hot, activation="softmax"), "micro_batch", equal="micro_batch"
 )
 LOSSES.add("user_function", with_loss(lambda: largest_error, numbers))
 LOSSES.add("user_scalar", with_loss(lambda: scalar_error, numbers))
-LOSSES.add("user_scalar_root", with_loss(lambda: scalar_root, numbers), refused="micro_batch")
+LOSSES.add("user_scalar_root", with_loss(lambda: scalar_root, numbers))
 LOSSES.add("user_scalar_weighted", with_loss(lambda: scalar_error, numbers, sample_weight=True))
-LOSSES.add("user_contrastive", with_loss(lambda: contrastive, labels), refused="micro_batch", equal="recover")
+LOSSES.add("user_contrastive", with_loss(lambda: contrastive, labels), equal="recover")
 LOSSES.add("user_class", with_loss(OwnLoss, numbers, sample_weight=True))
-LOSSES.add("user_scalar_class", with_loss(OwnScalarLoss, numbers), refused="micro_batch")
+LOSSES.add("user_scalar_class", with_loss(OwnScalarLoss, numbers))
 LOSSES.add("user_lambda", with_loss(lambda: lambda y, p: ops.square(y - p), numbers), "micro_batch")
 LOSSES.add("reduction_sum", with_loss(lambda: losses.MeanSquaredError(reduction="sum"), numbers), equal="micro_batch")
 LOSSES.add("reduction_mean", with_loss(lambda: losses.MeanSquaredError(reduction="mean"), numbers, sample_weight=True))
