@@ -23,7 +23,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.integration.exactness.cases_layers import LAYERS
+from tests.integration.exactness.cases_layers import LAYERS, STATE_AND_STRUCTURE
 from tests.integration.exactness.cases_training import LOSSES, METRICS, OPTIMIZERS
 from tests.integration.exactness.cases_usage import CALLBACKS, CLASSES_OF_MODELS, DATA, SETTINGS
 from tests.integration.exactness.harness import Case, SilentDifference, outcome
@@ -32,6 +32,7 @@ from memfit.framework import installed_version
 
 _CASES: list[Case] = [
     *LAYERS,
+    *STATE_AND_STRUCTURE,
     *LOSSES,
     *OPTIMIZERS,
     *METRICS,

@@ -78,7 +78,8 @@ class CostModel:
             rows.append(
                 (launch, *(each * share / bandwidth for each in (few[0], many[0])), few[1] / peak, many[1] / peak)
             )
-        return StepCost(np.array(rows), np.array([op.part == "update" for op in step.ops]), batch)
+        parts = np.array([op.part for op in step.ops])
+        return StepCost(np.array(rows), parts == "update", parts == "forward", batch)
 
     def _peak(self, op: Op) -> float:
         if op.outputs[0].dtype in _HALF:
@@ -94,6 +95,7 @@ class StepCost:
 
     _rows: Numbers
     _is_update: Numbers
+    _is_forward: Numbers
     _batch: int
 
     def each(self, batch: int) -> Numbers:
@@ -108,13 +110,21 @@ class StepCost:
     def with_again(self, positions: Sequence[int]) -> "StepCost":
         """The same step with these operations run again behind it."""
         again = list(positions)
-        is_update = np.concatenate((self._is_update, np.zeros(len(again), bool)))
-        return StepCost(np.concatenate((self._rows, self._rows[again])), is_update, self._batch)
+        neither = np.zeros(len(again), bool)
+        is_update, is_forward = (np.concatenate((each, neither)) for each in (self._is_update, self._is_forward))
+        return StepCost(np.concatenate((self._rows, self._rows[again])), is_update, is_forward, self._batch)
 
-    def seconds(self, batch: int, slices: int = 1) -> float:
-        """The time of a step that works through `slices` slices of `batch` samples and then updates once."""
+    def seconds(self, batch: int, slices: int = 1, passes: int = 1) -> float:
+        """The time of a step that works through `slices` slices of `batch` samples and then updates once.
+
+        Args:
+            batch: Samples of a slice.
+            slices: How many there are.
+            passes: How often each runs forward.
+        """
         each = self.each(batch)
-        return float(slices * each[~self._is_update].sum() + each[self._is_update].sum())
+        more = (passes - 1) * each[self._is_forward].sum()
+        return float(slices * (each[~self._is_update].sum() + more) + each[self._is_update].sum())
 
 
 def _moved(step: Step, op: Op, batch: int) -> int:

@@ -24,6 +24,7 @@ from memfit.planning.reasons import contributions, rejected
 from memfit.planning.search import Base, Candidate, Search
 from memfit.planning.sweep import Sweep, SweepPoint
 from memfit.techniques.layer_graph import LayerGraph, is_graph, layer_graph
+from memfit.techniques.micro_batch import passes
 from memfit.techniques.optimizer_state import costs
 from memfit.techniques.registry import technique
 from memfit.techniques.remat_placement import RANGE, by_bytes
@@ -234,15 +235,25 @@ class Planner:
         """All ways to train that were looked at."""
         step = self.plain.step if self.plain.regime == "graph" else self._executors_step({})
         plain = Base({}, "exact", CalledStep(step, self._calls), self._plain_peak.value)
+        slices = self._grade_of("micro_batch", max(1, self.batch_size // 2)) if self._can_slice(step) else None
         return Search(
             batch=self.batch_size,
             gpu=self.gpu,
             regime=self.plain.regime,
-            slices=self._grade_of("micro_batch", max(1, self.batch_size // 2)) if self._can_slice(step) else None,
+            slices=slices,
             starts=self._starts(),
             bases=[plain],
             resident=self._resident,
+            passes=1 if slices is None else self._passes,
         )
+
+    @cached_property
+    def _passes(self) -> int:
+        """How often a slice runs forward."""
+        try:
+            return passes(self.model, batch_spec(self.model, self._data)(ROWS))
+        except Exception:  # noqa: BLE001 (a model may take only its own batch; then slices are refused when traced)
+            return 2
 
     def _can_slice(self, step: Step) -> bool:
         """Whether there is a smaller batch; a step with a fixed batch inside takes no other."""

@@ -72,6 +72,7 @@ class Search:
         starts: Segments to try besides those found here; `None` if the model is no graph of layers.
         bases: The steps that were traced; the first is the plain one. More may be added.
         resident: Bytes of data that lie on the device all the time.
+        passes: How often each slice runs forward: twice where the loss mixes the samples of a batch.
     """
 
     batch: int
@@ -81,6 +82,7 @@ class Search:
     starts: Sequence[Segments] | None
     bases: list[Base]
     resident: int = 0
+    passes: int = 1
     _of_base: dict[int, list[Candidate]] = field(default_factory=dict)
     _steps: dict[tuple[CalledStep, Segments], tuple[Step, StepCost]] = field(default_factory=dict)
     _outcomes: dict[tuple[CalledStep, Segments], Outcome] = field(default_factory=dict)
@@ -237,7 +239,7 @@ class Search:
         size = self.batch
         while size > 1:
             size = (size + 1) // 2
-            yield Candidate(at, segments, size, grade, cost.seconds(size, -(-self.batch // size)))
+            yield Candidate(at, segments, size, grade, cost.seconds(size, -(-self.batch // size), self.passes))
 
     def _outcome(self, base: Base, segments: Segments) -> Outcome:
         key = (base.called, segments)

@@ -60,8 +60,11 @@ def _forget(model: Any) -> None:
 
 
 def has_own_step(model: Any, name: str) -> bool:
-    """Whether a model's class has a `train_step` or `test_step` that is not Keras's."""
-    return getattr(type(model), name) is not getattr(keras().Model, name)
+    """Whether a model has a `train_step` or `test_step` that is not Keras's: of its class, or set on the object."""
+    own = vars(model).get(name)
+    # One that works in slices is memfit's.
+    set_by_user = own is not None and not hasattr(own, "slice_rows")
+    return set_by_user or getattr(type(model), name) is not getattr(keras().Model, name)
 
 
 def refuse_own_train_step(model: Any, technique: str) -> None:

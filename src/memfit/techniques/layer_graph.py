@@ -1,6 +1,6 @@
 """A Functional or Sequential model as one list of layer calls, nested models taken apart."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -79,11 +79,29 @@ def _functional_class() -> Any:
 
 def layer_graph(model: Any) -> LayerGraph:
     """Take a model apart."""
+    return _graph(model, _Places(), "")
+
+
+def layer_graphs(models: Iterable[Any]) -> list[LayerGraph]:
+    """Take models apart that have no places in common; the names of calls begin with the name of their model."""
+    places = _Places()
+    return [_graph(model, places, f"{model.name}/") for model in models]
+
+
+def joined(graphs: Sequence[LayerGraph]) -> LayerGraph:
+    """The calls of graphs without common places as one graph."""
+    return LayerGraph(
+        tuple(call for graph in graphs for call in graph.calls),
+        tuple(place for graph in graphs for place in graph.inputs),
+        tuple(place for graph in graphs for place in graph.outputs),
+    )
+
+
+def _graph(model: Any, places: "_Places", prefix: str) -> LayerGraph:
     functional = functional_of(model)
     calls: list[LayerCall] = []
-    places = _Places()
     inputs = tuple(places.new() for _ in functional.inputs)
-    outputs = _take_apart(functional, inputs, places, calls, "")
+    outputs = _take_apart(functional, inputs, places, calls, prefix)
     return LayerGraph(tuple(calls), inputs, tuple(outputs))
 
 

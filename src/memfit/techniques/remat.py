@@ -1,18 +1,37 @@
 """Rematerialization: the backward pass recomputes chosen segments of the model instead of keeping their insides.
 
-A graph of layers is cut into segments. In a model with a `call` of its own, each call of a chosen layer is a segment.
+A graph of layers is cut into segments. A model that trains others, such as a GAN, has these cut into segments. In any
+other model, each call of a chosen layer is a segment.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.framework import keras
-from memfit.techniques.instance import has_own_step, replaced, retraced
-from memfit.techniques.layer_graph import LayerCall, LayerGraph, Values, functional_of, is_graph, layer_graph
-from memfit.techniques.remat_layers import chosen_layers, recomputed_calls
-from memfit.techniques.remat_placement import Segment, by_bytes, by_name
+from memfit.techniques.instance import replaced, retraced
+from memfit.techniques.layer_graph import (
+    LayerCall,
+    LayerGraph,
+    Values,
+    functional_of,
+    is_graph,
+    joined,
+    layer_graph,
+    layer_graphs,
+)
+from memfit.techniques.remat_layers import (
+    chosen_layers,
+    has_own_call,
+    in_segment,
+    mostly_sub_models,
+    recomputed_calls,
+    sub_models,
+    to_recompute,
+)
+from memfit.techniques.remat_placement import RANGE, Segment, by_bytes, by_name, split
 from memfit.techniques.remat_segment import RecomputedSegment
 from memfit.techniques.repeatable import refuse_unrepeatable
 from memfit.techniques.technique import Verdict
@@ -21,11 +40,10 @@ from memfit.techniques.tensor_parts import set_mask
 
 def check(model: Any, value: Any) -> Verdict:
     """Refuse models that have nothing to recompute, and layers that are not there."""
-    _refuse_models_of_models(model)
-    if is_graph(model):
-        count, what = len(segments(model, value)), "segment"
+    if cuts := _cuts(model, value):
+        count, what = sum(len(cut.segments) for cut in cuts), "segment"
     else:
-        count, what = len(chosen_layers(model, _usable(value))), "layer"
+        count, what = len(chosen_layers(model, value)), "layer"
     plural = "s" if count > 1 else ""
     return Verdict(
         "exact", f"{count} {what}{plural} recomputed in the backward pass, with the same dropout masks and statistics"
@@ -34,14 +52,14 @@ def check(model: Any, value: Any) -> Verdict:
 
 @contextmanager
 def applied(model: Any, value: int | Sequence[str]) -> Iterator[None]:
-    """Have the model, or its layers, recompute when they train."""
+    """Have the model, its sub-models or its layers recompute when gradients are taken."""
     check(model, value)
+    cuts = _cuts(model, value)
     with retraced(model), ExitStack() as stack:
-        if is_graph(model):
-            stack.enter_context(replaced(model, "call", _recomputing_call(model, value)))
-        else:
-            for layer in chosen_layers(model, value):
-                stack.enter_context(recomputed_calls(layer, model))
+        for cut in cuts:
+            stack.enter_context(replaced(cut.model, "call", _recomputing_call(cut, model)))
+        for layer in () if cuts else chosen_layers(model, value):
+            stack.enter_context(recomputed_calls(layer, model))
         yield
 
 
@@ -58,25 +76,55 @@ def _usable(value: Any) -> Any:
     return value
 
 
-def _refuse_models_of_models(model: Any) -> None:
-    """Refuse a model that only holds others, such as a GAN: what its training step calls is not known from here."""
-    if has_own_step(model, "train_step") and type(model).call is keras().Model.call:
-        raise InputError(
-            f"remat recomputes what a model's call does, and {type(model).__name__} has none: its train_step calls "
-            "other models. Train these with keras.RematScope, or plan without remat; mixed_bfloat16 and jit work."
-        )
+@dataclass(frozen=True)
+class _Cut:
+    """A graph of layers and the segments of it that are recomputed."""
+
+    model: Any
+    graph: LayerGraph
+    segments: list[Segment]
 
 
-def _recomputing_call(model: Any, value: int | Sequence[str]) -> Any:
-    graph = layer_graph(model)
-    parts = _with_the_rest(segments(model, value), len(graph.calls))
-    functional = functional_of(model)
-    original = model.call
+def _cuts(model: Any, value: Any) -> list[_Cut]:
+    """The graph that a model is, or those that it trains; none if single layers are to be chosen."""
+    value = _usable(value)
+    if is_graph(model):
+        return [_Cut(model, layer_graph(model), segments(model, value))]
+    if not _means_sub_models(model, value):
+        return []
+    models = sub_models(model)
+    graphs = layer_graphs(models)
+    together = joined(graphs)
+    # Which of the models runs last, if any does, is not known: every segment is recomputed.
+    chosen = by_bytes(together, value, last=True) if isinstance(value, int) else by_name(together, value)
+    parts = split(chosen, [len(graph.calls) for graph in graphs])
+    return [_Cut(*each) for each in zip(models, graphs, parts, strict=True) if each[2]]
+
+
+def _means_sub_models(model: Any, value: int | Sequence[str]) -> bool:
+    if not has_own_call(model):
+        unbuilt = [layer.name for layer in model._flatten_layers() if layer is not model and not layer.built]
+        if unbuilt:
+            raise InputError(
+                f"remat cannot cut what is not built yet in {type(model).__name__}: {', '.join(unbuilt[:8])}. "
+                "Begin each Sequential model with a keras.Input, or call it once before."
+            )
+        return bool(sub_models(model))
+    if isinstance(value, int):
+        return mostly_sub_models(model)
+    return any("/" in name or RANGE in name for name in value)
+
+
+def _recomputing_call(cut: _Cut, trained: Any) -> Any:
+    graph = cut.graph
+    parts = _with_the_rest(cut.segments, len(graph.calls))
+    functional = functional_of(cut.model)
+    original = cut.model.call
 
     def call(inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
-        if training is not True:
+        if not to_recompute(training):
             return original(inputs, training=training, mask=mask, **kwargs)
-        return _run(model, functional, graph, parts, inputs, mask, {"training": training, **kwargs})
+        return _run(trained, functional, graph, parts, inputs, mask, {"training": training, **kwargs})
 
     call.recomputes = True  # type: ignore[attr-defined]
     return call
@@ -133,7 +181,7 @@ def _recomputed(
     def compute(values: Values) -> Values:
         values = dict(values)
         for call in calls:
-            with refuse_unrepeatable(call.name):
+            with in_segment(), refuse_unrepeatable(call.name):
                 values |= dict(zip(call.outputs, call.run(values, context), strict=True))
         return {place: values[place] for place in wanted}
 

@@ -44,10 +44,15 @@ class Segment:
     stop: int
 
 
-def by_bytes(graph: LayerGraph, count: int) -> list[Segment]:
+def by_bytes(graph: LayerGraph, count: int, *, last: bool = False) -> list[Segment]:
     """Cut into `count` segments that cost least; all but the last are returned.
 
     The backward pass begins with the last segment: it would recompute what has just been computed.
+
+    Args:
+        graph: What to cut.
+        count: How many segments.
+        last: Return the last segment too, where other models may run behind it.
     """
     calls = graph.calls
     if not 2 <= count <= len(calls):
@@ -64,7 +69,7 @@ def by_bytes(graph: LayerGraph, count: int) -> list[Segment]:
             low = middle
         else:
             high, edges = middle, found
-    return [Segment(start, stop) for start, stop in pairwise(edges[:-1])]
+    return [Segment(start, stop) for start, stop in pairwise(edges if last else edges[:-1])]
 
 
 def by_name(graph: LayerGraph, names: Sequence[str]) -> list[Segment]:
@@ -90,6 +95,24 @@ def by_name(graph: LayerGraph, names: Sequence[str]) -> list[Segment]:
         if after.start < before.stop:
             raise InputError(f"remat names {graph.calls[after.start].name!r} twice: segments must not overlap.")
     return segments
+
+
+def split(segments: Sequence[Segment], counts: Sequence[int]) -> list[list[Segment]]:
+    """Segments of joined graphs as segments of each graph.
+
+    Args:
+        segments: Cuts of the joined graph. One that reaches across a border becomes two.
+        counts: How many calls each graph has.
+    """
+    borders = np.cumsum([0, *counts]).tolist()
+    return [
+        [
+            Segment(max(segment.start, start) - start, min(segment.stop, stop) - start)
+            for segment in segments
+            if segment.start < stop and segment.stop > start
+        ]
+        for start, stop in pairwise(borders)
+    ]
 
 
 def _between(parts: Sequence[tuple[str, ...]], name: str) -> Segment:

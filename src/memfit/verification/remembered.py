@@ -13,6 +13,7 @@ from typing import Any
 from memfit.cache import cached
 from memfit.framework import keras, tensorflow
 from memfit.techniques.together import fingerprint
+from memfit.verification.code_of import code_of
 from memfit.verification.differences import Difference
 from memfit.verification.samples import spec_of
 from memfit.verification.steps import Outcome
@@ -66,7 +67,8 @@ def _key(model: Any, techniques: dict[str, Any], batch: Any) -> str:
         repr(sorted(techniques.items(), key=lambda each: each[0])),
         fingerprint(model),
         repr([each.trainable for each in model.variables]),
-        *(_described(each) for each in (model, model.optimizer, _compiled(model))),
+        *(_described(each) for each in (model, getattr(model, "optimizer", None), _compiled(model))),
+        code_of(_with_code(model)),
         repr(spec_of(batch, any_size=True)),
     ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -75,9 +77,19 @@ def _key(model: Any, techniques: dict[str, Any], batch: Any) -> str:
 def _described(thing: Any) -> str:
     """The configuration of a Keras object; an object without one is told by itself, so it is not remembered long."""
     try:
-        return json.dumps(keras().saving.serialize_keras_object(thing), sort_keys=True, default=_plain)
+        return json.dumps(keras().saving.serialize_keras_object(thing), sort_keys=True, default=repr)
     except Exception:  # noqa: BLE001 (get_config is the user's)
         return f"{type(thing).__qualname__} at {id(thing)}"
+
+
+def _with_code(model: Any) -> Iterator[Any]:
+    """Everything whose code is part of a step."""
+    yield from model._flatten_layers()
+    yield getattr(model, "optimizer", None)
+    for each in keras().tree.flatten(_compiled(model)):
+        yield each
+        # Keras keeps a loss or metric function inside an object of its own.
+        yield from (value for value in vars(each).values() if callable(value)) if hasattr(each, "__dict__") else ()
 
 
 def _compiled(model: Any) -> Any:
@@ -85,11 +97,6 @@ def _compiled(model: Any) -> Any:
     if config is None:
         return {}
     return {name: value for name, value in config.config.items() if name != "optimizer"}
-
-
-def _plain(value: Any) -> str:
-    code = getattr(value, "__code__", None)
-    return repr(value) if code is None else f"{value.__qualname__} {code.co_code.hex()} {code.co_consts!r}"
 
 
 def _user_code() -> str | None:

@@ -21,6 +21,7 @@ from tests.integration.exactness.models import (
 )
 
 LAYERS = Cases("layers", "micro_batch remat")
+STATE_AND_STRUCTURE = Cases("state and structure", "micro_batch remat")
 BOTH = "micro_batch remat"
 
 
@@ -375,32 +376,32 @@ def time_distributed():
     return sequences(layers.TimeDistributed(layers.Dense(3, activation="relu")), layers.Dense(16))
 
 
-@LAYERS.case("micro_batch remat micro_batch+remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat micro_batch+remat")
 def spectral_normalization():
     return features(layers.SpectralNormalization(layers.Dense(6)))
 
 
-@LAYERS.case(refused="micro_batch", equal="remat")
+@STATE_AND_STRUCTURE.case(refused="micro_batch", equal="remat")
 def lambda_over_batch():
     return features(layers.Lambda(lambda x: x - ops.mean(x, axis=0, keepdims=True)))
 
 
-@LAYERS.case(refused="micro_batch", equal="remat", quick="micro_batch")
+@STATE_AND_STRUCTURE.case(refused="micro_batch", equal="remat", quick="micro_batch")
 def mixup():
     return features(MixUp())
 
 
-@LAYERS.case("micro_batch remat recover", quick="micro_batch")
+@STATE_AND_STRUCTURE.case("micro_batch remat recover", quick="micro_batch")
 def metric_in_layer():
     return features(MeanInside())
 
 
-@LAYERS.case("micro_batch remat recover")
+@STATE_AND_STRUCTURE.case("micro_batch remat recover")
 def state_counter():
     return features(State(lambda number, x: number + 1))
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def state_integer_counter():
     class Counter(layers.Layer):
         def build(self, shape):
@@ -413,32 +414,32 @@ def state_integer_counter():
     return features(Counter())
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def state_maximum():
     return features(State(lambda number, x: ops.maximum(number, ops.max(x))))
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def state_sum():
     return features(State(lambda number, x: number + ops.sum(x)))
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def state_moving_mean():
     return features(State(lambda number, x: 0.9 * number + 0.1 * ops.mean(x)))
 
 
-@LAYERS.case("micro_batch remat recover")
+@STATE_AND_STRUCTURE.case("micro_batch remat recover")
 def state_read_after_assign():
     return features(State(lambda number, x: number + 1, used=True))
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def state_of_batch_read_after_assign():
     return features(State(lambda number, x: ops.mean(x), used=True))
 
 
-@LAYERS.case("micro_batch remat recover")
+@STATE_AND_STRUCTURE.case("micro_batch remat recover")
 def lambda_with_captured_variable():
     outside = keras.Variable(2.0, trainable=False, name="outside")
 
@@ -450,25 +451,25 @@ def lambda_with_captured_variable():
     return model, arguments, lambda: {"outside": float(outside.numpy())}
 
 
-@LAYERS.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
 def nested_functional():
     inputs = keras.Input((4, 4, 4))
     block = keras.Model(inputs, layers.Add()([inputs, layers.Conv2D(4, 3, padding="same")(inputs)]))
     return images(block, block)
 
 
-@LAYERS.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case(equal=BOTH)
 def nested_sequential():
     return images(keras.Sequential([layers.Conv2D(3, 3), layers.Dropout(0.3)]), layers.Conv2D(24, 1))
 
 
-@LAYERS.case()
+@STATE_AND_STRUCTURE.case()
 def nested_with_batch_normalization():
     inner = [layers.Conv2D(3, 3, use_bias=False), layers.BatchNormalization(momentum=0.9)]
     return images(keras.Sequential(inner), layers.Conv2D(24, 1))
 
 
-@LAYERS.case()
+@STATE_AND_STRUCTURE.case()
 def nested_with_dict_inputs():
     first, second = keras.Input((6,), name="first"), keras.Input((6,), name="second")
     inner = keras.Model(
@@ -480,14 +481,14 @@ def nested_with_dict_inputs():
     return compiled(keras.Model(inputs, layers.Dense(CLASSES)(tensor))), arrays(normal(*FEATURES), labels())
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def reshape_with_fixed_batch():
     model = stack(FEATURES, layers.Dense(6), layers.Lambda(lambda x: ops.reshape(x, (BATCH, -1)), output_shape=(6,)))
     even = SAMPLES // BATCH * BATCH
     return compiled(model), arrays(normal(*FEATURES)[:even], labels()[:even])
 
 
-@LAYERS.case(refused="micro_batch")
+@STATE_AND_STRUCTURE.case(refused="micro_batch")
 def reshape_that_pairs_samples():
     def pair(x):
         return ops.reshape(ops.flip(ops.reshape(x, (-1, 2, 6)), 1), (-1, 6))
@@ -495,49 +496,49 @@ def reshape_that_pairs_samples():
     return features(layers.Lambda(pair, output_shape=(6,)))
 
 
-@LAYERS.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
 def activity_regularizer():
     return features(layers.Dense(6, activity_regularizer=keras.regularizers.L2(0.1)))
 
 
-@LAYERS.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case(equal=BOTH)
 def kernel_regularizer():
     return features(layers.Dense(6, kernel_regularizer=keras.regularizers.L1L2(0.05, 0.1)))
 
 
-@LAYERS.case()
+@STATE_AND_STRUCTURE.case()
 def kernel_constraint():
     return features(layers.Dense(6, kernel_constraint=keras.constraints.MaxNorm(0.7)))
 
 
-@LAYERS.case("micro_batch remat recover")
+@STATE_AND_STRUCTURE.case("micro_batch remat recover")
 def added_mean_loss():
     return features(AddLoss(ops.mean))
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def added_sum_loss():
     return features(AddLoss(ops.sum))
 
 
-@LAYERS.case("micro_batch", refused="micro_batch")
+@STATE_AND_STRUCTURE.case("micro_batch", refused="micro_batch")
 def added_variance_loss():
     return features(AddLoss(lambda x: ops.mean(ops.var(x, axis=0))))
 
 
-@LAYERS.case(dtype="float32")
+@STATE_AND_STRUCTURE.case(dtype="float32")
 def random_flip():
     model = stack((6, 6, 2), layers.RandomFlip(seed=1), layers.Conv2D(4, 3))
     return compiled(model), arrays(normal(6, 6, 2), labels())
 
 
-@LAYERS.case(dtype="float32")
+@STATE_AND_STRUCTURE.case(dtype="float32")
 def random_rotation_and_zoom():
     model = stack((6, 6, 2), layers.RandomRotation(0.2, seed=1), layers.RandomZoom(0.2, seed=2), layers.Conv2D(4, 3))
     return compiled(model), arrays(normal(6, 6, 2), labels())
 
 
-@LAYERS.case("micro_batch", dtype="float32")
+@STATE_AND_STRUCTURE.case("micro_batch", dtype="float32")
 def random_contrast_and_translation():
     model = stack(
         (6, 6, 2), layers.RandomContrast(0.3, seed=1), layers.RandomTranslation(0.2, 0.2, seed=2), layers.Conv2D(4, 3)
@@ -545,7 +546,7 @@ def random_contrast_and_translation():
     return compiled(model), arrays(normal(6, 6, 2), labels())
 
 
-@LAYERS.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case(equal=BOTH)
 def rescaling_and_normalization():
     normalization = layers.Normalization()
     normalization.adapt(normal(*FEATURES))
@@ -553,18 +554,18 @@ def rescaling_and_normalization():
     return compiled(model), arrays(normal(*FEATURES), labels())
 
 
-@LAYERS.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat")
 def discretization():
     model = stack(FEATURES, layers.Discretization([-1.0, 0.0, 1.0]), layers.Embedding(4, 3))
     return compiled(model), arrays(normal(*FEATURES), labels())
 
 
-@LAYERS.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case(equal=BOTH)
 def shared_weights():
     shared = layers.Dense(6, activation="tanh")
     return features(shared, layers.Dropout(0.2), shared)
 
 
-@LAYERS.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case(equal=BOTH)
 def frozen_layers():
     return features(layers.Dense(6, trainable=False), layers.Dropout(0.2))

@@ -1,4 +1,4 @@
-"""Every kind of layer with every technique: the same training, or a refusal."""
+"""Every kind of layer with the techniques: the same training, or a refusal."""
 
 import pytest
 from tests.integration.exactness.cases_layers import LAYERS

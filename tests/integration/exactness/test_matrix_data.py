@@ -1,0 +1,10 @@
+"""Forms of data and callbacks with the techniques: the same training, or a refusal."""
+
+import pytest
+from tests.integration.exactness.cases_usage import CALLBACKS, DATA
+from tests.integration.exactness.harness import outcome, pairs
+
+
+@pytest.mark.parametrize(("case", "technique"), pairs(DATA, CALLBACKS))
+def test_equal_or_refused(case, technique, record_property):
+    record_property("exactness", outcome(case, technique))

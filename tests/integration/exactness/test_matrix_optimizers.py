@@ -1,0 +1,10 @@
+"""Optimizers and metrics with the techniques: the same training, or a refusal."""
+
+import pytest
+from tests.integration.exactness.cases_training import METRICS, OPTIMIZERS
+from tests.integration.exactness.harness import outcome, pairs
+
+
+@pytest.mark.parametrize(("case", "technique"), pairs(OPTIMIZERS, METRICS))
+def test_equal_or_refused(case, technique, record_property):
+    record_property("exactness", outcome(case, technique))
