@@ -146,7 +146,8 @@ def _with_plan(found: OomExplanation, model: Any, numerics: Grade, data: Any) ->
     """What the model takes by prediction, and what would make it fit."""
     gpu = "cpu" if (found.device or "").startswith("CPU") else None
     try:
-        planner = Planner(model, found.batch_size or 0, gpu=gpu, jit=bool(model.jit_compile), data=data)
+        # Nothing is run: the memory is full.
+        planner = Planner(model, found.batch_size or 0, gpu=gpu, jit=bool(model.jit_compile), data=data, prove=False)
         plain = planner.plain
         found = replace(
             found,

@@ -108,6 +108,7 @@ class Planner:
         jit: What `compile(jit_compile=...)` will be given on the target.
         data: An example batch, as for `memfit.estimate`.
         resident: Bytes of data that lie on the device all the time.
+        prove: Whether to run exact plans on a few samples, to see that they are; otherwise that is left to `fit`.
 
     Raises:
         InputError: If the model is not ready, or an argument cannot be used.
@@ -129,8 +130,10 @@ class Planner:
         jit: Jit = "auto",
         data: Any | None = None,
         resident: Size = 0,
+        prove: bool = True,
     ) -> None:
         self.model, self.batch_size = model, batch_size
+        self._prove = prove
         self.gpu = find_device(gpu)
         self._jit, self._data = jit, data
         self._resident = parse_size(resident, what="resident") if resident else 0
@@ -146,7 +149,7 @@ class Planner:
         _refuse(verify, ("trace", "measure", "none"), "verify")
         with _no_garbage_collected():
             plan = self._fastest(limit, numerics, verify)
-            while numerics == "exact" and verify != "none" and self._disproved(plan):
+            while self._prove and numerics == "exact" and verify != "none" and self._disproved(plan):
                 plan = self._fastest(limit, numerics, verify)
             return plan
 

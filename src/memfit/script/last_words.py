@@ -10,7 +10,7 @@ from memfit.report.console import stderr
 from memfit.script.settings import Settings
 
 
-def explain_at_the_end(model: Any | None, batch: int | None, settings: Settings) -> None:
+def explain_at_the_end(model: Any | None, batch: int | None, spec: Any, settings: Settings) -> None:
     """Have the error that ends the program explained after its traceback is shown."""
     shown_by = sys.excepthook
 
@@ -20,7 +20,9 @@ def explain_at_the_end(model: Any | None, batch: int | None, settings: Settings)
         with suppress(Exception):
             console = stderr()
             with console.status("memfit: searching for a plan that fits"):
-                found = explain_oom(error, model, batch, limit=settings.device_limit, numerics=settings.numerics)
+                found = explain_oom(
+                    error, model, batch, limit=settings.device_limit, numerics=settings.numerics, data=spec
+                )
             console.print(f"\n{found}", soft_wrap=True, markup=False)
 
     sys.excepthook = show

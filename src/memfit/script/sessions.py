@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memfit.errors import MemfitError
@@ -22,7 +22,7 @@ from memfit.train.fallbacks import smaller_plans
 from memfit.train.recovered import Recovered
 from memfit.train.session import Recovery, Session
 from memfit.units import format_size, size_literal
-from memfit.verification.samples import rows_of
+from memfit.verification.samples import rows_of, spec_of
 from memfit.verification.verify import verified
 
 # Plans of these may stay on a model between two fits, which saves tracing it again: nothing that a script can do with
@@ -37,6 +37,8 @@ class Decision:
     plan: Plan
     batch: int | None
     """Samples of a batch."""
+    spec: Any
+    """What a batch looks like."""
     has_fallback: bool
     """Whether there is something to try when memory runs out."""
     estimate: Any | None = None
@@ -109,17 +111,18 @@ class Sessions:
         """Begin with these the next time that a model like this one is trained."""
         key = fingerprint(model), batch
         before = self._decided.get(key)
-        self._decided[key] = Decision(Plan(**techniques), batch, True, before and before.estimate)
+        if before is not None:
+            self._decided[key] = replace(before, plan=Plan(**techniques), has_fallback=True)
 
     def _decide(self, model: Any, batch: Any, died: Progress | None) -> Decision:
-        rows, mark = rows_of(batch), fingerprint(model)
+        rows, mark, spec = rows_of(batch), fingerprint(model), spec_of(batch, any_size=True)
         if died is not None and died.model == mark and rows is not None:
             before = Plan(**died.techniques)
             plan = self._first_exact(model, before, batch) or before
-            return Decision(plan, rows, self._has_fallback(model, plan, rows))
+            return Decision(plan, rows, spec, self._has_fallback(model, plan, rows))
         if (mark, rows) not in self._decided:
             plan, estimate = self._planned(model, batch, rows)
-            self._decided[mark, rows] = Decision(plan, rows, self._has_fallback(model, plan, rows), estimate)
+            self._decided[mark, rows] = Decision(plan, rows, spec, self._has_fallback(model, plan, rows), estimate)
         return self._decided[mark, rows]
 
     def _first_exact(self, model: Any, plan: Plan, batch: Any) -> Plan | None:

@@ -44,7 +44,7 @@ class Training:
         self._thread = threading.local()
         self._fits = 0
         self._recorder: Recorder | None = None
-        self._failed: tuple[Callable[[], Any], int | None] = ((lambda: None), None)
+        self._failed: tuple[Callable[[], Any], int | None, Any] = ((lambda: None), None, None)
         self._watch_keras()
         watch_own_loops(self._own_loop, settings.device_limit, lambda: getattr(self._thread, "inside", False))
 
@@ -56,8 +56,8 @@ class Training:
             # Memory that ran out earlier was the script's to deal with, and it has.
             self._folder.forget_progress()
         elif not self._is_restarted:
-            model, batch = self._failed
-            explain_at_the_end(model(), batch, self._settings)
+            model, batch, spec = self._failed
+            explain_at_the_end(model(), batch, spec, self._settings)
 
     def _own_loop(self, text: str) -> None:
         self._folder.note_own_loop()
@@ -130,7 +130,7 @@ class Training:
         try:
             return fit.run(original)
         except Exception as error:
-            self._failed = weakref.ref(arguments.args[0]), fit.batch
+            self._failed = weakref.ref(arguments.args[0]), fit.batch, fit.spec
             self._watch.recorder.on_failure(error)
             raise
 
@@ -139,6 +139,6 @@ class Training:
             try:
                 return original(*arguments.args, **arguments.kwargs)
             except Exception as error:
-                self._failed = weakref.ref(arguments.args[0]), None
+                self._failed = weakref.ref(arguments.args[0]), None, None
                 self._watch.recorder.on_failure(error)
                 raise

@@ -61,6 +61,11 @@ class WatchedFit:
         """The batch size, once it is known."""
         return None if self._decision is None else self._decision.batch
 
+    @property
+    def spec(self) -> Any:
+        """What a batch looks like, once it is known."""
+        return None if self._decision is None else self._decision.spec
+
     def run(self, fit: Fit) -> Any:
         """Train, or take over what was trained already."""
         if self._state is not None and self._state.finished:
