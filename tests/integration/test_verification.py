@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 import memfit
+from memfit.compat.step_function import StepFunction
 from memfit.errors import NotExactError
 from memfit.techniques import batch_state, sliced_step, slices
 
@@ -136,20 +137,27 @@ def test_a_step_in_slices_that_is_broken_is_caught(break_it, monkeypatch):
     assert memfit.verify(model, plan, (X, Y, WEIGHTS)).differences
 
 
-def test_recomputation_with_other_masks_is_caught(monkeypatch):
-    model = network(layers.Dropout(0.5, seed=1))
-    plan = memfit.Plan(remat=("first..second",))
-    assert memfit.verify(model, plan, (X, Y)).exact
-    monkeypatch.setattr("memfit.verification.remembered._in_this_process", {})
-    calls = {"count": 0}
-    original = keras.random.dropout
+class OtherMaskTheSecondTime(layers.Layer):
+    """A layer that does not compute again what it computed first."""
 
-    def other_masks(inputs, rate, noise_shape=None, seed=None):
-        calls["count"] += 1
-        return original(inputs, rate, noise_shape, seed=calls["count"])
+    calls = 0
 
-    monkeypatch.setattr(keras.src.backend.random, "dropout", other_masks)
-    assert memfit.verify(model, plan, (X, Y)).differences
+    def call(self, inputs):
+        OtherMaskTheSecondTime.calls += 1
+        mask = np.random.default_rng(self.calls).integers(0, 2, 8)
+        return inputs * keras.ops.cast(mask, inputs.dtype)
+
+
+def test_recomputation_of_something_else_is_caught(monkeypatch):
+    trace = StepFunction.trace
+
+    def traced_anew(self, spec):
+        OtherMaskTheSecondTime.calls = 0
+        trace(self, spec)
+
+    monkeypatch.setattr(StepFunction, "trace", traced_anew)
+    model = network(OtherMaskTheSecondTime(), layers.Dense(8))
+    assert memfit.verify(model, memfit.Plan(remat=("first..second",)), (X, Y)).differences
 
 
 CHILD = """

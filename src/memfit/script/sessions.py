@@ -94,7 +94,9 @@ class Sessions:
                 stack.push(session.__exit__)
             return decision.plan
 
-        recovery = Recovery(notify, every_step=False) if self._settings.recover else None
+        recovery = None
+        if self._settings.recover:
+            recovery = Recovery(notify, lambda reason: say(f"{model.name}: {reason}"), every_step=False)
         session = Session(
             model,
             Plan(),

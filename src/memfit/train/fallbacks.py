@@ -27,6 +27,8 @@ class Fallbacks:
     def __init__(self, model: Any, numerics: Grade) -> None:
         self._model, self._numerics = model, numerics
         self._left: list[Plan] | None = None
+        self.tried: list[str] = []
+        """Each plan that was looked at, and why it was not used where it was not."""
         self.validation_slice: int | None = None
         """Samples of a validation batch worked on at a time; `None` is all of them."""
 
@@ -47,11 +49,14 @@ class Fallbacks:
             self._left = [] if rows is None else [*smaller_plans(self._model, plan, rows, self._numerics)]
         while self._left:
             candidate = self._left.pop(0)
-            if self._numerics != "exact":
+            verification = None
+            if self._numerics == "exact":
+                verification = verified(self._model, candidate.techniques, batch)
+            how = ", ".join(f"{name}={value!r}" for name, value in candidate.techniques.items())
+            if verification is None or verification.exact:
+                self.tried.append(how)
                 return candidate
-            verification = verified(self._model, candidate.techniques, batch)
-            if verification.exact:
-                return candidate
+            self.tried.append(f"{how} ({verification.reason})")
             if verification.ran_out:
                 # Not even a few samples fit: what takes the memory is not what a plan can make smaller.
                 self._left.clear()

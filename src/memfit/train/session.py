@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from types import TracebackType
@@ -33,6 +33,8 @@ class Recovery:
 
     notify: Callable[[Recovered], None]
     """Is told each time that a batch was retried with less memory."""
+    gave_up: Callable[[str], None] = lambda _reason: None
+    """Is told why a batch could not be retried, before the error is raised."""
     every_step: bool = True
     """Whether every step can be undone; otherwise only those that are more likely than others to run out of memory."""
 
@@ -84,7 +86,7 @@ class Session:
     @notify.setter
     def notify(self, value: Callable[[Recovered], None]) -> None:
         if self._recovery is not None:
-            self._recovery = Recovery(value, self._recovery.every_step)
+            self._recovery = replace(self._recovery, notify=value)
 
     @property
     def in_place(self) -> bool:
@@ -230,6 +232,7 @@ class Session:
                 undone = protection is None or self._undone(protection)
                 _release_failed_step()
                 if not undone or not self._fall_back(phase, data):
+                    self._recovery.gave_up(self._why_not(undone=undone))
                     # What ended the step is what the user has to know, not how the last fallback failed.
                     raise first from None
                 continue
@@ -262,6 +265,12 @@ class Session:
             return False
         self._apply(plan)
         return True
+
+    def _why_not(self, *, undone: bool) -> str:
+        if not undone:
+            return "memory ran out, and the step cannot be repeated: the state before it was not kept"
+        tried = "; ".join(self._fallbacks.tried)
+        return f"memory ran out, and no fallback is left; tried {tried}" if tried else "memory ran out: no fallback"
 
     def _tell_recovered(self, phase: Phase, error: Exception, seconds: float) -> None:
         size = self._fallbacks.validation_slice
