@@ -13,6 +13,9 @@ from memfit.hardware.device_reader import DeviceReader
 from memfit.hardware.host import host_memory
 from memfit.units import MIB
 
+# A processor runs operations in one order now and in another the next time, and peaks differ: above this share of the
+# limit every step may run out.
+_NEAR = 0.7
 # Memory in use between two steps varies by so much: logs, the batch's own tensors.
 _SLACK = MIB
 _HOST_SHARE = 0.5
@@ -21,7 +24,8 @@ _HOST_SHARE = 0.5
 class Protection:
     """Keeps the state of before each step, or of before the steps that may run out of memory.
 
-    A step with a larger batch than any before may run out, and one that finds more memory in use than any before.
+    A step with a larger batch than any before may run out, and one that finds more memory in use than any before. On
+    a processor, so may every step whose predecessor came near the limit.
 
     Args:
         function: The step; traced.
@@ -36,6 +40,8 @@ class Protection:
         self._copied: list[Any] | None = None
         self._largest = self._most_in_use = -1
         self._device = DeviceReader()
+        self._limit = self._device.limit() if self._device.name.startswith("CPU") else None
+        self._last_peak = 0
 
     def may_run_out(self, spec: Any) -> bool:
         """Whether the next step is to be protected; false says that its batch need not be looked at.
@@ -45,7 +51,7 @@ class Protection:
         """
         if self._always or self._largest < 0 or spec is None or _has_unknown_sizes(spec):
             return True
-        return self._in_use() > self._most_in_use + _SLACK
+        return self._is_near_limit or self._in_use() > self._most_in_use + _SLACK
 
     def begin(self, data: Any) -> None:
         """A step on this batch comes next."""
@@ -54,7 +60,7 @@ class Protection:
             return
         size = sum(_size(each) for each in tensorflow().nest.flatten(data) if each is not None)
         in_use = self._in_use()
-        if size <= self._largest and in_use <= self._most_in_use + _SLACK:
+        if size <= self._largest and in_use <= self._most_in_use + _SLACK and not self._is_near_limit:
             return
         self._largest, self._most_in_use = max(size, self._largest), max(in_use, self._most_in_use)
         if self._jit:
@@ -65,6 +71,8 @@ class Protection:
     def end(self) -> None:
         """The step is done."""
         self._held = self._copied = None
+        if self._limit is not None:
+            self._last_peak = self._device.read()[1] or 0
 
     def undo(self) -> bool:
         """Put the state of before the step back; false where it was not kept."""
@@ -76,6 +84,10 @@ class Protection:
             return False
         self.end()
         return True
+
+    @property
+    def _is_near_limit(self) -> bool:
+        return self._limit is not None and self._last_peak > _NEAR * self._limit
 
     def _in_use(self) -> int:
         return self._device.read()[0] or 0

@@ -156,7 +156,9 @@ class Session:
         protection = self._protected.get(phase)
         if protection is not None and spec is not None and not self._looks_at_batches(protection, spec):
             self._steps[phase] += 1
-            return protection.function.on_next(iterator)
+            logs = protection.function.on_next(iterator)
+            protection.end()
+            return logs
         data = without_optionals(next(iterator))
         if phase == "train" and not self._begun:
             self._begin(data)

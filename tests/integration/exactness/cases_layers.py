@@ -305,7 +305,7 @@ def embedding_of_positions():
     return sequences(PositionEmbedding())
 
 
-@LAYERS.case("micro_batch remat micro_batch+remat")
+@LAYERS.case("micro_batch remat")
 def embedding_shared():
     inputs = keras.Input((5,), dtype="int32")
     table = layers.Embedding(9, 4)
@@ -451,7 +451,7 @@ def lambda_with_captured_variable():
     return model, arguments, lambda: {"outside": float(outside.numpy())}
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat", equal="micro_batch remat")
 def nested_functional():
     inputs = keras.Input((4, 4, 4))
     block = keras.Model(inputs, layers.Add()([inputs, layers.Conv2D(4, 3, padding="same")(inputs)]))
@@ -496,7 +496,7 @@ def reshape_that_pairs_samples():
     return features(layers.Lambda(pair, output_shape=(6,)))
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat micro_batch+remat", equal="micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch remat", equal="micro_batch remat")
 def activity_regularizer():
     return features(layers.Dense(6, activity_regularizer=keras.regularizers.L2(0.1)))
 
