@@ -3,8 +3,8 @@
 Usage:
     python benchmarks/verification.py [--json OUT.json] [--only resnet50]
 
-Each model is verified in a process of its own, twice with one cache. The bar is 25 s for ResNet50 on two idle cores, and
-under 1 s the second time.
+Each model is verified in a process of its own, twice with one cache. The bar is 25 s for ResNet50 on two idle cores,
+and under 1 s the second time.
 """
 
 import argparse

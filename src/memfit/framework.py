@@ -19,6 +19,9 @@ KERAS_OLDEST = (3, 9)
 # TensorFlow ships under several names; the first that is installed is the one that is imported.
 TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
 
+# What was found usable, by name: looking its version up takes a millisecond, and a step asks several times.
+_usable: dict[str, ModuleType] = {}
+
 INSTALL_TENSORFLOW = 'pip install "memfit[cuda]"   # or "memfit[cpu]" on a machine without a GPU'
 
 
@@ -28,18 +31,21 @@ def tensorflow() -> ModuleType:
     Raises:
         BrokenEnvironmentError: If it is missing, cannot be imported, or is not a supported version.
     """
+    if "tensorflow" in _usable:
+        return _usable["tensorflow"]
     installed = tensorflow_distribution()
     if installed is None:
         raise BrokenEnvironmentError(f"TensorFlow is not installed. Install it with: {INSTALL_TENSORFLOW}")
     if complaint := tensorflow_complaint(installed[1]):
         raise BrokenEnvironmentError(complaint)
     try:
-        return import_module("tensorflow")
+        _usable["tensorflow"] = import_module("tensorflow")
     except ImportError as error:
         raise BrokenEnvironmentError(
             f"TensorFlow {installed[1]} is installed but cannot be imported: {error}. "
             "`memfit doctor --deep` shows what is wrong."
         ) from error
+    return _usable["tensorflow"]
 
 
 def import_for_predicting() -> None:
@@ -68,10 +74,13 @@ def keras() -> ModuleType:
     Raises:
         BrokenEnvironmentError: If Keras is missing, too old, or set to another backend.
     """
+    if "keras" in _usable:
+        return _usable["keras"]
     tensorflow()
     if complaint := keras_complaint(installed_version("keras"), keras_backend()):
         raise BrokenEnvironmentError(complaint)
-    return import_module("keras")
+    _usable["keras"] = import_module("keras")
+    return _usable["keras"]
 
 
 @cache

@@ -70,7 +70,7 @@ def test_two_of_four_skips_what_does_not_come_in_fours():
 )
 def test_planned_training_prunes_alike(plan):
     model = network()
-    trained(memfit.compress.prune(model, 0.6, schedule="constant"), model, plan=plan, epochs=1)
+    trained(memfit.compress.prune(model, 0.6, schedule="constant"), model, plan=plan, numerics="close", epochs=1)
     assert memfit.compress.sparsity(model).sparsity == pytest.approx(0.6, abs=0.01)
 
 

@@ -107,7 +107,8 @@ def test_training_that_sees_the_rounding(trained, tmp_path, plan):
     aware = memfit.compress.quantization_aware(trained)
     before = [each.numpy() for each in aware.trainable_variables]
     np.testing.assert_allclose(aware.predict(X, verbose=0), trained.predict(X, verbose=0), rtol=0.1, atol=0.05)
-    memfit.fit(aware, X, Y, batch_size=32, epochs=2, verbose=0, plan=plan)
+    # The ranges that values are rounded to follow the batch, so slices are rounded to others.
+    memfit.fit(aware, X, Y, batch_size=32, epochs=2, verbose=0, plan=plan, numerics="close")
     assert all((old != new.numpy()).any() for old, new in zip(before, aware.trainable_variables, strict=True))
     aware.save(tmp_path / "aware.keras")
     loaded = keras.models.load_model(tmp_path / "aware.keras")

@@ -103,7 +103,7 @@ def test_a_subclassed_model_gets_slices():
 
     (loss, _), (plain, model) = run(memfit.Plan(micro_batch=2)), run(None)
     assert loss == pytest.approx(plain, rel=1e-5)
-    with pytest.raises(memfit.MemfitError, match=r"a call\(\) of its own"):
+    with pytest.raises(memfit.MemfitError, match="not a graph of layers"):
         fit(model, memfit.Plan(remat=2))
 
 

@@ -425,19 +425,6 @@ def test_updates_inside_a_loop_are_refused():
         model.fit(*data(model), batch_size=BATCH, verbose=0)
 
 
-def test_models_of_models_are_refused():
-    class Gan(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.generator, self.critic = chain(), chain()
-
-        def train_step(self, data):
-            return {}
-
-    with pytest.raises(InputError, match="train_step calls other models"):
-        remat.check(Gan(), 3)
-
-
 @pytest.mark.slow
 def test_names_choose_layers_of_a_model_with_its_own_call():
     names = [layer.name for layer in subclassed().blocks[:2]]

@@ -4,6 +4,11 @@ from memfit import framework
 from memfit.errors import BrokenEnvironmentError
 
 
+@pytest.fixture(autouse=True)
+def _nothing_found_usable(monkeypatch):
+    monkeypatch.setattr(framework, "_usable", {})
+
+
 def test_no_tensorflow_is_one_sentence_with_the_line_to_paste(monkeypatch):
     monkeypatch.setattr(framework, "tensorflow_distribution", lambda: None)
     with pytest.raises(BrokenEnvironmentError, match=r"not installed.*memfit\[cuda\]") as caught:

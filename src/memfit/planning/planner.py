@@ -324,7 +324,13 @@ class Planner:
     @cached_property
     def graph(self) -> LayerGraph | None:
         """The model's layers, whose names segments are made of; `None` if it is no graph of layers."""
-        if not is_graph(self.model) or self._grade_of("remat", 2) is None:
+        if not is_graph(self.model):
+            self._refused["remat"] = (
+                f"{type(self.model).__name__} is not a graph of layers, in which segments can be placed; "
+                "remat=N cuts it without a prediction"
+            )
+            return None
+        if self._grade_of("remat", 2) is None:
             return None
         return layer_graph(self.model)
 

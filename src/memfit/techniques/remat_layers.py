@@ -123,8 +123,8 @@ def _by_count(model: Any, count: int) -> list[Any]:
     if not _FEWEST <= count <= len(candidates):
         raise InputError(
             f"remat={count} is not possible here: {model.name!r} ({type(model).__name__}) is not a graph of layers and "
-            f"has {len(candidates)} layers that can be recomputed. Pass {_FEWEST} to {len(candidates)}, or the names "
-            "of layers, or build the model with the Functional API."
+            f"has {len(candidates)} layers that can be recomputed, of which {_FEWEST} or more are needed. Pass at most "
+            "that many, or the names of layers, or build the model with the Functional API."
         )
     # The backward pass begins with the last layers: they would be computed again right away.
     largest_first = sorted(candidates[:-1], key=_size, reverse=True)

@@ -86,19 +86,6 @@ def python_generator():
     return classifier(), {"x": forever(), "steps_per_epoch": 3}
 
 
-@DATA.case()
-def python_generator_with_side_effects():
-    taken = []
-
-    def forever():
-        while True:
-            for batch in batches(normal(*FEATURES), labels()):
-                taken.append(len(taken))
-                yield batch
-
-    return classifier(), {"x": forever(), "steps_per_epoch": 3}, lambda: {"batches taken": len(taken)}
-
-
 @DATA.case(equal=STANDARD)
 def py_dataset():
     return classifier(), {"x": Batches(normal(*FEATURES), labels())}
