@@ -64,7 +64,7 @@ class BrokenEnvironmentError(MemfitError):
 
 
 class RecoveryWarning(UserWarning):
-    """Memory ran out, and training went on in a smaller way."""
+    """Memory ran out, and training continued with less memory."""
 
 
 class DataWarning(UserWarning):
