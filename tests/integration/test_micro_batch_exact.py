@@ -15,6 +15,9 @@ from memfit.compat.patching import patched
 from memfit.planning.applied import applied
 from memfit.techniques import micro_batch
 
+# The matrix of `exactness` has a few of these in every run.
+pytestmark = pytest.mark.slow
+
 SAMPLES, BATCH, SLICE = 14, 8, 3  # the last batch and the last slice of each batch are smaller
 RANDOM = np.random.default_rng(0)
 X, TOKENS = RANDOM.normal(size=(SAMPLES, 6)), RANDOM.integers(0, 9, (SAMPLES, 5))

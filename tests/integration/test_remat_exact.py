@@ -12,6 +12,9 @@ from memfit.errors import InputError
 from memfit.techniques import compile_mode, remat
 from memfit.techniques.layer_graph import layer_graph
 
+# The matrix of `exactness` has a few of these in every run.
+pytestmark = pytest.mark.slow
+
 SAMPLES, BATCH, WIDTH = 8, 4, 6
 DENSE = {"activation": "tanh"}
 
