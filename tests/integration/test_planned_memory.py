@@ -33,7 +33,8 @@ loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
 x, y = numpy.zeros((batch, 64, 64, 3), "float32"), numpy.zeros(batch, "int32")
 dataset = tensorflow.data.Dataset.from_tensors((x, y))
-with memfit.applied(model, memfit.Plan(**json.loads(sys.argv[1]))):
+# Slices are only close here: each is normalised alone.
+with memfit.applied(model, memfit.Plan(**json.loads(sys.argv[1])), numerics="close"):
     model.fit(dataset.repeat(3), verbose=0)
     devices.reset_peak()
     model.fit(dataset.repeat(6), verbose=0)

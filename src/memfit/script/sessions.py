@@ -9,6 +9,7 @@ from typing import Any
 from memfit.errors import MemfitError
 from memfit.estimation.estimate import Estimate, default_gpu
 from memfit.hardware.device_reader import DeviceReader
+from memfit.planning.applied import check
 from memfit.planning.plan import Plan
 from memfit.planning.planner import Planner
 from memfit.report.console import stderr
@@ -17,7 +18,7 @@ from memfit.script.folder import Progress
 from memfit.script.settings import AUTO, NONE, Settings
 from memfit.script.words import say
 from memfit.techniques.technique import Grade
-from memfit.techniques.together import fingerprint, verdicts
+from memfit.techniques.together import fingerprint
 from memfit.train.fallbacks import smaller_plans
 from memfit.train.recovered import Recovered
 from memfit.train.session import Recovery, Session
@@ -178,7 +179,7 @@ class Sessions:
     def _saved_plan(self, model: Any, batch: Any) -> Plan:
         plan = self._saved or Plan()
         try:
-            verdicts(model, plan.techniques)
+            check(model, plan)
         except MemfitError as error:
             say(f"{model.name}: running unmodified: {error}")
             return Plan()
