@@ -173,6 +173,9 @@ class Session:
 
     def _looks_at_batches(self, protection: Protection, spec: Any) -> bool:
         """Whether the next batch is needed here, to do it again if memory runs out."""
+        if self._model.steps_per_execution > 1:
+            # Where the data ends between two steps, a step that asks for its batch itself would count all the same.
+            return True
         return self._recovery is not None and protection.may_run_out(spec)
 
     def _step_aside(self, phase: Phase, iterator: Any, reason: str) -> Any:

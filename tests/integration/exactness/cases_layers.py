@@ -163,7 +163,7 @@ def batch_normalization_float32():
     return images(layers.BatchNormalization(momentum=0.9), layers.ReLU())
 
 
-@LAYERS.case("micro_batch remat", equal="remat")
+@LAYERS.case("micro_batch")
 def batch_normalization_of_vectors():
     return features(layers.BatchNormalization(momentum=0.9))
 
@@ -189,12 +189,12 @@ def batch_normalization_after_masking():
     return compiled(model), arrays(tokens(), labels())
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def layer_normalization():
     return features(layers.LayerNormalization())
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def group_normalization():
     return images(layers.GroupNormalization(2))
 
@@ -213,7 +213,7 @@ def dropout():
     return features(layers.Dropout(0.4))
 
 
-@LAYERS.case("micro_batch remat", equal=BOTH, dtype="float32")
+@LAYERS.case("micro_batch", equal="micro_batch", dtype="float32")
 def dropout_float32():
     return features(layers.Dense(8), layers.Dropout(0.4))
 
@@ -223,7 +223,7 @@ def dropout_of_odd_rows_float32():
     return features(layers.Dense(5), layers.Dropout(0.4))
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def dropout_with_noise_shape():
     return sequences(layers.Dropout(0.4, noise_shape=(1, 5, 4)))
 
@@ -239,22 +239,22 @@ def dropout_used_twice():
     return features(shared, layers.Dense(6), shared)
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def spatial_dropout():
     return images(layers.SpatialDropout2D(0.4))
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def gaussian_noise():
     return features(layers.GaussianNoise(0.3))
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def gaussian_dropout():
     return features(layers.GaussianDropout(0.3))
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def alpha_dropout():
     return features(layers.AlphaDropout(0.3))
 
@@ -269,22 +269,22 @@ def random_in_layer():
     return features(RandomInLayer())
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def random_with_constant_seed():
     return features(layers.Lambda(lambda x: x * keras.random.normal(ops.shape(x), 1.0, dtype=x.dtype, seed=5)))
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def random_of_static_shape():
     return features(layers.Lambda(lambda x: x * keras.random.normal((6,), 1.0, dtype=x.dtype, seed=5)))
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def random_categorical():
     return features(CategoricalGate())
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def random_gamma():
     return features(GammaNoise())
 
@@ -314,7 +314,7 @@ def embedding_shared():
     return compiled(keras.Model(inputs, layers.Dense(CLASSES)(tensor))), arrays(tokens(), labels())
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def embedding_tied_to_output():
     class Tied(layers.Layer):
         def build(self, shape):
@@ -338,7 +338,7 @@ def attention():
     return compiled(keras.Model(inputs, layers.Dense(CLASSES)(tensor))), arrays(tokens(), labels())
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def lstm():
     return sequences(layers.LSTM(4, return_sequences=True), layers.LSTM(4))
 
@@ -364,14 +364,14 @@ def bidirectional_with_masking():
     return compiled(model), arrays(tokens(), labels())
 
 
-@LAYERS.case()
+@LAYERS.case("micro_batch")
 def convolutional_lstm():
     inputs = keras.Input((2, 4, 4, 1))
     tensor = layers.Flatten()(layers.ConvLSTM2D(2, 3, padding="same")(inputs))
     return compiled(keras.Model(inputs, layers.Dense(CLASSES)(tensor))), arrays(normal(2, 4, 4, 1), labels())
 
 
-@LAYERS.case(equal=BOTH)
+@LAYERS.case("micro_batch", equal="micro_batch")
 def time_distributed():
     return sequences(layers.TimeDistributed(layers.Dense(3, activation="relu")), layers.Dense(16))
 
@@ -381,7 +381,7 @@ def spectral_normalization():
     return features(layers.SpectralNormalization(layers.Dense(6)))
 
 
-@STATE_AND_STRUCTURE.case(refused="micro_batch", equal="remat")
+@STATE_AND_STRUCTURE.case("micro_batch", refused="micro_batch")
 def lambda_over_batch():
     return features(layers.Lambda(lambda x: x - ops.mean(x, axis=0, keepdims=True)))
 
@@ -401,7 +401,7 @@ def state_counter():
     return features(State(lambda number, x: number + 1))
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch")
 def state_integer_counter():
     class Counter(layers.Layer):
         def build(self, shape):
@@ -414,17 +414,17 @@ def state_integer_counter():
     return features(Counter())
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch")
 def state_maximum():
     return features(State(lambda number, x: ops.maximum(number, ops.max(x))))
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch")
 def state_sum():
     return features(State(lambda number, x: number + ops.sum(x)))
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch")
 def state_moving_mean():
     return features(State(lambda number, x: 0.9 * number + 0.1 * ops.mean(x)))
 
@@ -488,7 +488,7 @@ def reshape_with_fixed_batch():
     return compiled(model), arrays(normal(*FEATURES)[:even], labels()[:even])
 
 
-@STATE_AND_STRUCTURE.case(refused="micro_batch")
+@STATE_AND_STRUCTURE.case("micro_batch", refused="micro_batch")
 def reshape_that_pairs_samples():
     def pair(x):
         return ops.reshape(ops.flip(ops.reshape(x, (-1, 2, 6)), 1), (-1, 6))
@@ -506,7 +506,7 @@ def kernel_regularizer():
     return features(layers.Dense(6, kernel_regularizer=keras.regularizers.L1L2(0.05, 0.1)))
 
 
-@STATE_AND_STRUCTURE.case()
+@STATE_AND_STRUCTURE.case("micro_batch")
 def kernel_constraint():
     return features(layers.Dense(6, kernel_constraint=keras.constraints.MaxNorm(0.7)))
 
@@ -526,7 +526,7 @@ def added_variance_loss():
     return features(AddLoss(lambda x: ops.mean(ops.var(x, axis=0))))
 
 
-@STATE_AND_STRUCTURE.case(dtype="float32")
+@STATE_AND_STRUCTURE.case("micro_batch", dtype="float32")
 def random_flip():
     model = stack((6, 6, 2), layers.RandomFlip(seed=1), layers.Conv2D(4, 3))
     return compiled(model), arrays(normal(6, 6, 2), labels())
@@ -546,7 +546,7 @@ def random_contrast_and_translation():
     return compiled(model), arrays(normal(6, 6, 2), labels())
 
 
-@STATE_AND_STRUCTURE.case(equal=BOTH)
+@STATE_AND_STRUCTURE.case("micro_batch", equal="micro_batch")
 def rescaling_and_normalization():
     normalization = layers.Normalization()
     normalization.adapt(normal(*FEATURES))
@@ -554,7 +554,7 @@ def rescaling_and_normalization():
     return compiled(model), arrays(normal(*FEATURES), labels())
 
 
-@STATE_AND_STRUCTURE.case("micro_batch remat")
+@STATE_AND_STRUCTURE.case("micro_batch")
 def discretization():
     model = stack(FEATURES, layers.Discretization([-1.0, 0.0, 1.0]), layers.Embedding(4, 3))
     return compiled(model), arrays(normal(*FEATURES), labels())

@@ -94,13 +94,7 @@ LOSSES.add(
     with_loss(lambda: losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), one_hot),
     equal="micro_batch",
 )
-LOSSES.add(
-    "binary_crossentropy",
-    with_loss(lambda: losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1), bits),
-    equal="micro_batch",
-)
 LOSSES.add("dice", with_loss(losses.Dice, bits, activation="sigmoid"), "micro_batch recover", quick="micro_batch")
-LOSSES.add("dice_per_sample", with_loss(lambda: losses.Dice(axis=(1,)), bits, activation="sigmoid"))
 LOSSES.add(
     "tversky",
     with_loss(lambda: losses.Tversky(alpha=0.3, beta=0.7), bits, activation="sigmoid"),
@@ -116,14 +110,10 @@ LOSSES.add(
     equal="micro_batch",
 )
 LOSSES.add("huber", with_loss(losses.Huber, numbers), "micro_batch", equal="micro_batch")
-LOSSES.add("cosine", with_loss(losses.CosineSimilarity, numbers), "micro_batch", equal="micro_batch")
 LOSSES.add(
     "cosine_over_batch",
     with_loss(lambda: losses.CosineSimilarity(axis=0), numbers),
     "micro_batch",
-)
-LOSSES.add(
-    "divergence", with_loss(losses.KLDivergence, one_hot, activation="softmax"), "micro_batch", equal="micro_batch"
 )
 LOSSES.add("user_function", with_loss(lambda: largest_error, numbers), "micro_batch recover")
 LOSSES.add("user_scalar", with_loss(lambda: scalar_error, numbers))
@@ -132,7 +122,6 @@ LOSSES.add("user_scalar_weighted", with_loss(lambda: scalar_error, numbers, samp
 LOSSES.add("user_contrastive", with_loss(lambda: contrastive, labels), "micro_batch recover", equal="recover")
 LOSSES.add("user_class", with_loss(OwnLoss, numbers, sample_weight=True))
 LOSSES.add("user_scalar_class", with_loss(OwnScalarLoss, numbers))
-LOSSES.add("user_lambda", with_loss(lambda: lambda y, p: ops.square(y - p), numbers), "micro_batch")
 LOSSES.add("reduction_sum", with_loss(lambda: losses.MeanSquaredError(reduction="sum"), numbers), equal="micro_batch")
 LOSSES.add("reduction_mean", with_loss(lambda: losses.MeanSquaredError(reduction="mean"), numbers, sample_weight=True))
 LOSSES.add(
@@ -226,21 +215,17 @@ ADAPTIVE = {"learning_rate": 0.01, "epsilon": 1e-3}
 for name, make in {
     "momentum": lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "adam": lambda: optimizers.Adam(**ADAPTIVE),
-    "adam_amsgrad": lambda: optimizers.Adam(**ADAPTIVE, amsgrad=True),
     "adamw": lambda: optimizers.AdamW(**ADAPTIVE, weight_decay=0.1),
     "rmsprop": lambda: optimizers.RMSprop(**ADAPTIVE, momentum=0.5, centered=True),
     "adagrad": lambda: optimizers.Adagrad(**ADAPTIVE),
     "adafactor": lambda: optimizers.Adafactor(0.01),
     "lion": lambda: optimizers.Lion(0.01),
     "ftrl": lambda: optimizers.Ftrl(0.05, l1_regularization_strength=0.001),
-    "lamb": lambda: optimizers.Lamb(**ADAPTIVE),
-    "muon": lambda: optimizers.Muon(0.01, epsilon=1e-3),
     "loss_scale": lambda: optimizers.LossScaleOptimizer(
         optimizers.SGD(0.1), initial_scale=64.0, dynamic_growth_steps=2
     ),
     "global_clipnorm": lambda: optimizers.SGD(0.1, global_clipnorm=0.1),
     "clipnorm": lambda: optimizers.SGD(0.1, clipnorm=0.05),
-    "clipvalue": lambda: optimizers.SGD(0.1, clipvalue=0.01),
     "moving_average": lambda: optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=2),
     "gradient_accumulation": lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2),
     "schedule": lambda: optimizers.Adam(optimizers.schedules.CosineDecay(0.02, 6, warmup_steps=2), epsilon=1e-3),

@@ -1,5 +1,6 @@
 """How people train: forms of data, classes of models, callbacks, seeds, precision."""
 
+import atexit
 import tempfile
 from pathlib import Path
 
@@ -119,12 +120,6 @@ def nested_inputs():
     return model, {"x": data.batch(BATCH)}
 
 
-@DATA.case()
-def unused_inputs_in_dict():
-    model = two_inputs(lambda first, second: {"first": first, "second": second})
-    return model, arrays({"first": normal(6), "second": normal(4), "unused": normal(2)}, labels())
-
-
 @DATA.case("micro_batch remat recover")
 def inputs_only():
     class Reconstruct(layers.Layer):
@@ -196,23 +191,8 @@ def validation_split_with_dropout():
     return classifier(), arrays(normal(*FEATURES), labels(), validation_split=0.3, validation_freq=2)
 
 
-@DATA.case()
-def later_initial_epoch():
-    return classifier(), arrays(normal(*FEATURES), labels(), initial_epoch=1)
-
-
-@DATA.case()
-def batch_of_one_left():
-    return classifier(), arrays(normal(*FEATURES)[:9], labels()[:9])
-
-
-@DATA.case()
-def tensors():
-    return classifier(), arrays(tf.constant(normal(*FEATURES)), tf.constant(labels()))
-
-
 @DATA.case("micro_batch")
-def single_batch_smaller_than_a_slice():
+def last_batch_smaller_than_a_slice():
     return classifier(), arrays(normal(*FEATURES)[:6], labels()[:6])
 
 
@@ -504,8 +484,12 @@ def _saved(callback):
     return {"saved": sorted(each.name for each in folder.iterdir())}
 
 
+_FOLDERS = tempfile.TemporaryDirectory()
+atexit.register(_FOLDERS.cleanup)
+
+
 def _folder(name):
-    return str(Path(tempfile.mkdtemp()) / name)
+    return str(Path(tempfile.mkdtemp(dir=_FOLDERS.name)) / name)
 
 
 CALLBACKS.add(

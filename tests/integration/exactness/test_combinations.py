@@ -97,7 +97,7 @@ def _build(chosen):
 
 
 @pytest.mark.slow
-@settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chosen=COMBINATIONS)
 def test_random_combinations_are_equal_or_refused(chosen):
     name = ", ".join(f"{key}: {value}" for key, value in chosen.items() if key != "technique")
