@@ -159,7 +159,13 @@ class Session:
             logs = protection.function.on_next(iterator)
             protection.end()
             return logs
-        data = without_optionals(next(iterator))
+        try:
+            data = without_optionals(next(iterator))
+        except StopIteration:
+            if protection is None or spec is None or self._model.steps_per_execution > 1:
+                raise
+            # Keras finds the end of the data inside the step, where counters and seeds have moved by then.
+            return protection.function.on_next(iterator)
         if phase == "train" and not self._begun:
             self._begin(data)
         try:
