@@ -30,12 +30,13 @@ class Protection:
     Args:
         function: The step; traced.
         jit: Whether XLA compiles it.
-        always: Whether to keep the state of before every step. That takes device memory for a second copy of what the
-            step changes while it does so; otherwise the copy is in host memory, except under XLA.
+        always: Whether to keep the state of before every step.
+        on_device: Whether to keep it in device memory, which takes a second copy of what the step changes while it does
+            so, and hardly any time. Under XLA it is always kept there.
     """
 
-    def __init__(self, function: StepFunction, *, jit: bool, always: bool) -> None:
-        self.function, self._jit, self._always = function, jit, always
+    def __init__(self, function: StepFunction, *, jit: bool, always: bool, on_device: bool) -> None:
+        self.function, self._always, self._on_device = function, always, on_device or jit
         self._held: Any = None
         self._copied: list[Any] | None = None
         self._largest = self._most_in_use = -1
@@ -56,14 +57,17 @@ class Protection:
     def begin(self, data: Any) -> None:
         """A step on this batch comes next."""
         if self._always:
-            self._held = self.function.hold()
+            self._keep()
             return
         size = sum(_size(each) for each in tensorflow().nest.flatten(data) if each is not None)
         in_use = self._in_use()
         if size <= self._largest and in_use <= self._most_in_use + _SLACK and not self._is_near_limit:
             return
         self._largest, self._most_in_use = max(size, self._largest), max(in_use, self._most_in_use)
-        if self._jit:
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._on_device:
             self._held = self.function.hold()
         elif self._fits_into_host_memory():
             self._copied = self.function.read()

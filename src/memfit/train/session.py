@@ -76,7 +76,7 @@ class Session:
         self._aside: dict[Phase, Any] = {}
         self._fallbacks = Fallbacks(model, self.numerics)
         self._begun = False
-        self._every_step = recovery is not None and recovery.every_step
+        self._on_device = recovery is not None and recovery.every_step
 
     @property
     def notify(self) -> Callable[[Recovered], None] | None:
@@ -101,6 +101,8 @@ class Session:
         return self._fallbacks.exhausted
 
     def __enter__(self) -> "Session":
+        if self._recovery is None and self._choose is None and not self.plan.techniques:
+            return self
         if self._model.built:
             self._apply(self.plan)
         self._take_over()
@@ -215,7 +217,8 @@ class Session:
         function = StepFunction(self._model, self._step(phase))
         function.trace(spec if spec is not None else spec_of(data, any_size=False))
         jit = bool(self._model.jit_compile)
-        self._protected[phase] = Protection(function, jit=jit, always=self._every_step)
+        always = self._recovery is not None and self._recovery.every_step
+        self._protected[phase] = Protection(function, jit=jit, always=always, on_device=self._on_device)
 
     def _step(self, phase: Phase) -> Callable[[Any], Any]:
         size = self._fallbacks.validation_slice
@@ -260,9 +263,9 @@ class Session:
 
     def _fall_back(self, phase: Phase, data: Any) -> bool:
         """Prepare the next way to do the batch again; false where there is none."""
-        if self._every_step and not self._model.jit_compile:
+        if self._on_device and not self._model.jit_compile:
             # The state is kept in host memory from now on, which may be enough.
-            self._every_step = False
+            self._on_device = False
             self._protected.clear()
             return True
         if phase == "validation":
