@@ -12,7 +12,7 @@ from keras import layers
 import memfit
 from memfit.errors import RecoveryWarning
 
-EPOCHS, BATCHES, BATCH = 3, 4, 6
+EPOCHS, BATCHES, BATCH = 2, 4, 6
 VALIDATION = 2
 ROWS = BATCHES * BATCH - 2
 PLACES = ("forward", "backward", "update")
@@ -202,9 +202,10 @@ def test_a_run_that_runs_out_anywhere_ends_as_if_it_never_had(build):
     history, state, _ = trained(build, set(), seen)
     assert len(seen) == EPOCHS * BATCHES
     blown = 0
-    for seed in range(10):
+    for seed in range(14):
         again = []
-        survived, after, told = trained(build, points := points_of(seed, 5), again)
+        # As many as the model with the fewest fallbacks has.
+        survived, after, told = trained(build, points := points_of(seed, 3), again)
         blown += Fuse.blown
         assert again == seen, f"{sorted(points)}: other samples"
         assert {each[:2] for each in points} >= set(told)
@@ -213,7 +214,7 @@ def test_a_run_that_runs_out_anywhere_ends_as_if_it_never_had(build):
         for value, expected in zip(after, state, strict=True):
             np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-9, err_msg=str(sorted(points)))
     # Over all models that makes more than 200.
-    assert blown >= 45
+    assert blown >= 41
 
 
 def test_when_nothing_helps_the_first_error_is_raised_and_the_model_is_as_before(monkeypatch):
