@@ -87,6 +87,13 @@ def test_what_differs_is_named_with_a_way_to_accept_it():
     memfit.fit(model, X, Y, batch_size=8, verbose=0, plan=memfit.Plan(micro_batch=4), numerics="close")
 
 
+def test_a_model_that_runs_eagerly_is_verified_too():
+    plan = memfit.Plan(micro_batch=4)
+    memfit.fit(network(run_eagerly=True), X, Y, batch_size=8, verbose=0, plan=plan)
+    with pytest.raises(NotExactError, match="differs by"):
+        memfit.fit(network(OverTheBatch(), run_eagerly=True), X, Y, batch_size=8, verbose=0, plan=plan)
+
+
 def test_randomness_that_cannot_be_repeated_cannot_be_proven():
     noise = layers.Lambda(lambda tensor: tensor + tf.random.normal(tf.shape(tensor)))
     found = memfit.verify(network(noise), memfit.Plan(micro_batch=4), (X, Y))

@@ -140,7 +140,7 @@ class Session:
         if phase in self._aside:
             return self._aside[phase](iterator)
         if reason := _cannot_watch(self._model):
-            return self._step_aside(phase, iterator, reason)
+            return self._step_aside(phase, self._proven_first(phase, iterator, reason), reason)
         spec = without_optionals(getattr(iterator, "element_spec", None))
         logs = None
         for number in range(self._model.steps_per_execution):
@@ -185,6 +185,20 @@ class Session:
             # Where the data ends between two steps, a step that asks for its batch itself would count all the same.
             return True
         return self._recovery is not None and protection.may_run_out(spec)
+
+    def _proven_first(self, phase: Phase, iterator: Any, reason: str) -> Any:
+        """Verify the plan on the first batch, also where the steps are left to Keras; returns all batches."""
+        claims = self.numerics == "exact" and self.plan.techniques.keys() & {*PROVEN}
+        if phase != "train" or self._begun or not claims:
+            return iterator
+        if self._model.distribute_strategy.num_replicas_in_sync > 1:
+            raise NotExactError(
+                f"the plan cannot be verified, because {reason}. Plan without {', '.join(sorted(claims))}, or accept "
+                'that it may change the result with numerics="close".'
+            )
+        data = without_optionals(next(iterator))
+        self._begin(data)
+        return chain([data], iterator)
 
     def _step_aside(self, phase: Phase, iterator: Any, reason: str) -> Any:
         """Let Keras's own function do it, now and from now on."""
