@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from memfit.framework import keras, tensorflow
+from memfit.random_state import random_state, random_state_kept
 
 # TensorFlow's stateful functions, where they live, what they are called in public, and what draws the same by a seed.
 _DRAWING = {
@@ -63,30 +64,15 @@ def python_seeded(seed: tuple[int, ...]) -> Iterator[None]:
     """Seed `random` and `numpy.random` for one call, then put them back; one at a time, they are the process's."""
     import numpy as np
 
-    with _ONE_AT_A_TIME:
-        kept = random.getstate(), np.random.get_state()
+    with _ONE_AT_A_TIME, random_state_kept():
         random.seed(repr(seed))
         np.random.seed([part & 0xFFFFFFFF for part in seed])
-        try:
-            yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
+        yield
 
 
 @contextmanager
 def left_alone() -> Iterator[Callable[[], bool]]:
     """Put `random` and `numpy.random` back in the end; what it gives tells whether somebody has drawn from them."""
-    import numpy as np
-
-    def state() -> Any:
-        return random.getstate(), np.random.get_state()
-
-    with _ONE_AT_A_TIME:
-        before = state()
-        shown = repr(before)
-        try:
-            yield lambda: repr(state()) != shown
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
+    with _ONE_AT_A_TIME, random_state_kept():
+        before = repr(random_state())
+        yield lambda: repr(random_state()) != before

@@ -1,18 +1,15 @@
 """Training loops of a script's own, without `fit`: noticed once, and told what memfit can do for them."""
 
-import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
-import numpy as np
-
 from memfit.estimation.estimate import estimate
 from memfit.framework import keras, tensorflow
+from memfit.random_state import random_state_kept
 from memfit.trace.function import is_tracing
 from memfit.units import format_size
 
@@ -115,7 +112,7 @@ class _Watch:
         if self._limit is None:
             return _PLAIN
         try:
-            with _same_random_numbers():
+            with random_state_kept():
                 largest, name, size = _largest_batch(function, arguments, options, self._limit)
         except Exception:  # noqa: BLE001 (help that must not stop the script)
             return _PLAIN
@@ -152,14 +149,3 @@ def _largest_batch(
 def _is_tensors(value: Any) -> bool:
     leaves = tensorflow().nest.flatten(value)
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves)
-
-
-@contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """Python's and NumPy's random numbers afterwards as if nothing had been drawn."""
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

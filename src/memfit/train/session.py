@@ -72,6 +72,7 @@ class Session:
         self._applied = ExitStack()
         self._steps: dict[Phase, int] = {"train": 0, "validation": 0}
         self._protected: dict[Phase, Protection] = {}
+        self._plain: dict[Phase, StepFunction] = {}
         self._own: dict[Phase, Any] = {}
         self._aside: dict[Phase, Any] = {}
         self._fallbacks = Fallbacks(model, self.numerics)
@@ -156,7 +157,7 @@ class Session:
 
     def _next_step(self, phase: Phase, iterator: Any, spec: Any) -> Any:
         protection = self._protected.get(phase)
-        if protection is not None and spec is not None and not self._looks_at_batches(protection, spec):
+        if protection is not None and spec is not None and not self._looks_at_batches(phase, protection, spec):
             self._steps[phase] += 1
             logs = protection.function.on_next(iterator)
             protection.end()
@@ -166,8 +167,7 @@ class Session:
         except StopIteration:
             if protection is None or spec is None or self._model.steps_per_execution > 1:
                 raise
-            # Keras finds the end of the data inside the step, where counters and seeds have moved by then.
-            return protection.function.on_next(iterator)
+            return self._end_of_data(phase, iterator, spec)
         if phase == "train" and not self._begun:
             self._begin(data)
         try:
@@ -179,12 +179,34 @@ class Session:
         self._steps[phase] += 1
         return self._run(phase, data, spec)
 
-    def _looks_at_batches(self, protection: Protection, spec: Any) -> bool:
-        """Whether the next batch is needed here, to do it again if memory runs out."""
+    def _looks_at_batches(self, phase: Phase, protection: Protection, spec: Any) -> bool:
+        """Whether the next batch is needed here: to do it again if memory runs out, or to see the end of the data."""
         if self._model.steps_per_execution > 1:
             # Where the data ends between two steps, a step that asks for its batch itself would count all the same.
             return True
+        if not self._is_plain(phase) and not self._model.jit_compile:
+            return True
         return self._recovery is not None and protection.may_run_out(spec)
+
+    def _is_plain(self, phase: Phase) -> bool:
+        """Whether the phase's step is Keras's own."""
+        return not self.plan.techniques and (phase == "train" or self._fallbacks.validation_slice is None)
+
+    def _end_of_data(self, phase: Phase, iterator: Any, spec: Any) -> Any:
+        """End an epoch of unknown length as Keras does.
+
+        Keras's step asks for a batch and finds that there is none; what does not depend on the batch runs all the same:
+        counters and seeds move. XLA runs nothing without the batch.
+        """
+        if self._model.jit_compile or self._is_plain(phase):
+            return self._protected[phase].function.on_next(iterator)
+        if phase not in self._plain:
+            plan = self.plan
+            self._applied.close()
+            self._plain[phase] = StepFunction(self._model, getattr(self._model, _STEPS[phase]))
+            self._plain[phase].trace(spec)
+            self._apply(plan)
+        return self._plain[phase].on_next(iterator)
 
     def _proven_first(self, phase: Phase, iterator: Any, reason: str) -> Any:
         """Verify the plan on the first batch, also where the steps are left to Keras; returns all batches."""
@@ -282,6 +304,8 @@ class Session:
             self._on_device = False
             self._protected.clear()
             return True
+        if self._is_plain(phase) and phase in self._protected:
+            self._plain[phase] = self._protected[phase].function
         if phase == "validation":
             self._protected.pop(phase, None)
             return self._fallbacks.next_slice(data)

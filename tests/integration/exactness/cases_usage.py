@@ -78,6 +78,12 @@ def dataset_with_fixed_batch():
     return classifier(), {"x": data}
 
 
+@DATA.case(f"{STANDARD} remat recover+micro_batch", equal=f"{STANDARD} remat recover+micro_batch")
+def dataset_of_unknown_length():
+    data = tf.data.Dataset.from_tensor_slices((normal(*FEATURES), labels()))
+    return classifier(), {"x": data.filter(lambda x, y: y >= 0).batch(BATCH)}
+
+
 @DATA.case(equal=STANDARD, quick="recover")
 def python_generator():
     def forever():
