@@ -133,6 +133,7 @@ def own_step():
     return model, (np.random.default_rng(0).normal(size=(ROWS, 8)), np.random.default_rng(1).normal(size=(ROWS, 1)))
 
 
+pytestmark = pytest.mark.usefixtures("in_float64")
 MODELS = (dense, normalised, tokens, dice, own_step)
 
 
@@ -185,14 +186,6 @@ def points_of(seed, count):
         place = draw.choice(PLACES) if phase == "train" else "forward"
         found.add((phase, draw.randint(1, steps[phase]), place))
     return found
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
 
 
 @pytest.mark.slow

@@ -16,25 +16,13 @@ from memfit.planning.applied import applied
 from memfit.techniques import micro_batch
 
 # The matrix of `exactness` has a few of these in every run.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
 
 SAMPLES, BATCH, SLICE = 14, 8, 3  # the last batch and the last slice of each batch are smaller
 RANDOM = np.random.default_rng(0)
 X, TOKENS = RANDOM.normal(size=(SAMPLES, 6)), RANDOM.integers(0, 9, (SAMPLES, 5))
 LABELS, VALUES = RANDOM.integers(0, 3, SAMPLES), RANDOM.normal(size=(SAMPLES, 2))
 ONE_HOT, WEIGHTS = np.eye(3)[LABELS], RANDOM.random(SAMPLES)
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    """So that equal means equal."""
-    before = keras.config.floatx()
-    keras.utils.clear_session()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
-    # Keras keeps the policy it made of the other type.
-    keras.config.set_dtype_policy(before)
 
 
 def trained(build, data, *, sliced, remat=None, **settings):

@@ -13,21 +13,10 @@ from memfit.techniques import compile_mode, remat
 from memfit.techniques.layer_graph import layer_graph
 
 # The matrix of `exactness` has a few of these in every run.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
 
 SAMPLES, BATCH, WIDTH = 8, 4, 6
 DENSE = {"activation": "tanh"}
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    """So that equal means equal."""
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
-    # Keras keeps the policy it made of the other type.
-    keras.config.set_dtype_policy(before)
 
 
 def chain(*middle, width=WIDTH):
@@ -342,6 +331,7 @@ def test_sparse_inputs():
 
 def test_float8_scales_are_overwritten_as_in_a_plain_step():
     keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
 
     def build():
         model = chain(layers.Dense(WIDTH), layers.Dense(WIDTH))

@@ -17,15 +17,7 @@ from memfit.techniques import remat
 SAMPLES, BATCH, WIDTH, LATENT = 8, 4, 6, 3
 
 
-@pytest.fixture(autouse=True)
-def in_float64():
-    """So that equal means equal."""
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
-    # Keras keeps the policy it made of the other type.
-    keras.config.set_dtype_policy(before)
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 def stack(name, width, outputs, depth=3):

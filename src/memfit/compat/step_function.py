@@ -155,6 +155,11 @@ def stateful_random_operations(function: StepFunction) -> list[str]:
     ]
 
 
+def has_gradients_of_convolutions(function: StepFunction) -> bool:
+    """Whether a step computes any, transposed convolutions included."""
+    return any(each.type.startswith("Conv2DBackprop") for each in function.operations)
+
+
 def _reduced(outputs: Any, strategy: Any) -> Any:
     return import_module("keras.src.backend.tensorflow.trainer").reduce_per_replica(outputs, strategy, reduction="auto")
 

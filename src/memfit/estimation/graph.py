@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
-from memfit.estimation.workspace import Workspace, autotuning_workspace, no_workspace, steady_workspace
+from memfit.estimation.workspace import Workspace, autotuning_workspace, cpu_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
 from memfit.trace.step import Step
 
@@ -43,8 +43,8 @@ class GraphModel:
     def __init__(self, step: Step, gpu: GPU | None) -> None:
         self.step = step
         capability = gpu.compute_capability if gpu else None
-        self._steady: Workspace = steady_workspace(capability) if gpu else no_workspace
-        self._autotuning: Workspace = autotuning_workspace(capability) if gpu else no_workspace
+        self._steady: Workspace = steady_workspace(capability) if gpu else cpu_workspace
+        self._autotuning: Workspace = autotuning_workspace(capability) if gpu else cpu_workspace
         self._programs_of: int | None = None
         self._kept: dict[int | None, tuple[list[Program], Program]] = {}
 

@@ -23,6 +23,7 @@ from memfit.estimation.kernels import (
     temporaries,
 )
 from memfit.estimation.workspace import Workspace, convolution, reserve_space
+from memfit.hardware import onednn
 from memfit.trace.step import Op, Step
 
 # How many consumers of an operation are walked in their order; more are in that of their addresses (edgeset.h).
@@ -171,6 +172,8 @@ class _Walk:
 
         It walks the graph from whichever variable comes first: siblings come mostly in one order or its reverse.
         """
+        if onednn.is_off():
+            return ready
         types = {number: self.step.ops[number].type for number in ready}
         rewritten = [number for number in ready if types[number] in REWRITTEN]
         if self.random is not None and self.seed % 4:

@@ -11,8 +11,10 @@ The rules are causes, seen in every convolution of 22 models on an H200 (cuDNN 9
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
-from memfit.hardware import scratch
+from memfit.hardware import onednn, scratch
+from memfit.hardware.patches import patch_buffer
 from memfit.trace.step import Op, Step
 from memfit.units import MIB
 
@@ -33,7 +35,7 @@ _CONVOLUTIONS = ("Conv2D", "Conv3D", "_FusedConv2D")
 class Convolution:
     """The shapes of a convolution or of one of its gradients, at a batch size."""
 
-    kind: str
+    kind: Literal["forward", "fused", "input", "filter"]
     """`forward`, `fused` (forward with bias and activation), `input` or `filter`: what is computed."""
     image_bytes: int
     result_bytes: int
@@ -63,6 +65,7 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     if not op.type.startswith(_CONVOLUTIONS):
         return None
     operands = [step.ops[source].outputs[output] for source, output in op.inputs]
+    kind: Literal["forward", "fused", "input", "filter"]
     if "BackpropInput" in op.type:
         kind, image, filters, result = "input", op.outputs[0], operands[1], operands[2]
     elif "BackpropFilter" in op.type:
@@ -91,9 +94,19 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     )
 
 
-def no_workspace(_step: Step, _index: int, _batch: int) -> int:
-    """A CPU's kernels take none."""
-    return 0
+def cpu_workspace(step: Step, index: int, batch: int) -> int:
+    """What gradients of convolutions and of pooling take on this machine's CPU without oneDNN."""
+    op = step.ops[index]
+    if not onednn.is_off():
+        return 0
+    if op.type == "MaxPoolGrad":
+        # The forward pass again, and 64-bit positions of the largest values (maxpooling_op.cc).
+        return 3 * (step.ops[op.inputs[1][0]].outputs[op.inputs[1][1]].bytes(batch) or 0)
+    conv = convolution(step, index, batch) if op.type.startswith("Conv2D") else None
+    if conv is None or conv.kind not in ("input", "filter") or op.attributes.get("_kernel"):
+        return 0
+    positions = conv.result_bytes // max(1, conv.item_bytes * conv.batch * conv.channels[1])
+    return patch_buffer(conv.kind, conv.kernel, conv.channels, positions, conv.batch, conv.item_bytes)
 
 
 def steady_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> Workspace:

@@ -31,6 +31,11 @@ def turn_off(visible: Sequence[int] | None = None, root: Path = Path("/")) -> bo
     return True
 
 
+def is_off() -> bool:
+    """Whether TensorFlow's own kernels run on this process's CPU."""
+    return os.environ.get(VARIABLE, "1").lower() in ("0", "false")
+
+
 def _may_have_gpu(visible: Sequence[int] | None, root: Path) -> bool:
     if visible is not None and not visible:
         return False

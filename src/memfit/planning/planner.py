@@ -16,6 +16,7 @@ from memfit.estimation.measure import CrashError, Measurement, OutOfMemoryError,
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
 from memfit.estimation.source import cpu
+from memfit.estimation.workspace import cpu_workspace
 from memfit.hardware.catalog import GPU
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
@@ -23,6 +24,7 @@ from memfit.planning.prediction import Prediction
 from memfit.planning.reasons import contributions, rejected
 from memfit.planning.search import Base, Candidate, Search
 from memfit.planning.sweep import Sweep, SweepPoint
+from memfit.techniques import workspace
 from memfit.techniques.layer_graph import LayerGraph, is_graph, layer_graph
 from memfit.techniques.micro_batch import passes
 from memfit.techniques.optimizer_state import costs
@@ -35,7 +37,7 @@ from memfit.trace.batch import batch_spec
 from memfit.trace.function import TraceError
 from memfit.trace.step import Step, variable_bytes
 from memfit.trace.tracer import trace_step
-from memfit.units import Size, parse_size
+from memfit.units import MIB, Size, parse_size
 from memfit.verification.samples import ROWS, batch_of, synthesized
 from memfit.verification.verify import PROVEN, verified
 
@@ -188,7 +190,8 @@ class Planner:
                 candidate = self.search.smallest(numerics)
                 if candidate in tried or self.search.peak(candidate) > target:
                     break
-            made = replace(self._plan_of(candidate), workspace=self._workspace(limit))
+            made = self._plan_of(candidate)
+            made = replace(made, workspace=made.workspace or self._workspace(limit))
             peak, needed = self._verified(made, candidate, limit, verify)
             measured = self._measured(made, limit) if peak is not None and verify == "measure" else None
             if peak is not None and (verify != "measure" or measured is not None):
@@ -279,6 +282,8 @@ class Planner:
             if grade == "exact" and self._can_fuse:
                 bases[0] = replace(bases[0], superseded=True)
                 bases.append(self._base({"fused_batch_norm": True}, "exact"))
+            elif grade == "exact" and self._copies_patches:
+                bases.append(self._base(workspace.for_cpu(), "exact"))
             elif grade == "close" and self._grade_of("precision", self._half):
                 try:
                     bases.append(self._base({**exact.techniques, "precision": self._half}, "close"))
@@ -314,6 +319,13 @@ class Planner:
         """Fused normalisation pays where the executor runs on a GPU; a CPU's takes more, and XLA fuses by itself."""
         on_gpu = self.plain.step.device == "GPU" if self.plain.regime == "graph" else False
         return on_gpu and self._grade_of("fused_batch_norm", True) is not None
+
+    @property
+    def _copies_patches(self) -> bool:
+        """Whether gradients of convolutions take scratch memory on the CPU that other kernels do not."""
+        step = self.search.bases[0].called.step
+        taken = (cpu_workspace(step, at, self.batch_size) for at in range(len(step.ops)))
+        return step.device == "CPU" and bool(workspace.for_cpu()) and any(each > MIB for each in taken)
 
     @property
     def _half(self) -> str:

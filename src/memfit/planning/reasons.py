@@ -15,9 +15,10 @@ def contributions(
     search: Search, candidate: Candidate, made: Plan, verdicts: Mapping[str, Verdict]
 ) -> Iterator[Contribution]:
     """Each technique of a plan on top of those before it."""
-    steps: list[tuple[str, Candidate]] = [("workspace", search.plain)] if made.workspace else []
     alone = search.like(candidate, segments=(), micro_batch=None)
-    steps += [(name, alone) for name in search.bases[candidate.base].techniques]
+    steps = [(name, alone) for name in search.bases[candidate.base].techniques]
+    if made.workspace and "workspace" not in search.bases[candidate.base].techniques:
+        steps.insert(0, ("workspace", search.plain))
     if candidate.segments:
         steps.append(("remat", search.like(candidate, segments=candidate.segments, micro_batch=None)))
     if candidate.micro_batch is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from memfit.estimation.graph import NO_LIMIT, GraphModel
 from memfit.estimation.regime import Regime
-from memfit.estimation.workspace import Workspace, no_workspace, steady_workspace
+from memfit.estimation.workspace import Workspace, cpu_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
 from memfit.planning.cost import CostModel, StepCost
 from memfit.planning.pieces import pieces
@@ -252,7 +252,7 @@ class Search:
 
     def _workspace(self, base: Base) -> Workspace:
         on_cpu = base.called.step.device == "CPU"
-        return no_workspace if on_cpu else steady_workspace(self.gpu.compute_capability)
+        return cpu_workspace if on_cpu else steady_workspace(self.gpu.compute_capability)
 
     def step_of(self, base: Base, segments: Segments) -> tuple[Step, StepCost]:
         """A base's step with segments recomputed, and what it costs."""

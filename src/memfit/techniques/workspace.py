@@ -1,21 +1,34 @@
-"""A cap on the scratch memory of cuDNN's convolutions, so that choosing their kernels does not take the card.
+"""A cap on the scratch memory of convolutions.
 
-On the first step every kernel is tried. A U-Net of 256 pixels at batch 8 peaked at 6.2 GiB then on an H200, and at
-3.5 GiB with a cap of 1 GiB, as in every later step (benchmarks/results/techniques_h200.json).
+On a GPU cuDNN tries every kernel on the first step. A U-Net of 256 pixels at batch 8 peaked at 6.2 GiB then on an H200,
+and at 3.5 GiB with a cap of 1 GiB, as in every later step (benchmarks/results/techniques_h200.json).
+
+On a CPU without oneDNN, TensorFlow's gradients of convolutions copy image patches into a buffer of about 30 MiB each.
+Above the cap it is asked for the kernels that do without.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from memfit.compat.convolution_kernels import smaller_than
 from memfit.errors import InputError
 from memfit.framework import tensorflow
-from memfit.hardware import scratch
+from memfit.hardware import onednn, scratch
 from memfit.techniques.technique import Verdict
 from memfit.units import MIB, Size, format_size, parse_size
 
+SMALLEST = "1MiB"
+"""TensorFlow's unit for it."""
+
 # The cap that this process's convolutions took up, as far as plans set it; TensorFlow reads it once.
 _taken_up: list[int] = []
+
+
+def for_cpu() -> dict[str, Any]:
+    """The technique by its name where TensorFlow's own kernels run on the CPU; nothing elsewhere."""
+    on_gpu = tensorflow().config.list_physical_devices("GPU")
+    return {"workspace": SMALLEST} if onednn.is_off() and not on_gpu else {}
 
 
 def check(model: Any, value: Any) -> Verdict:
@@ -36,7 +49,7 @@ def check(model: Any, value: Any) -> Verdict:
             f"workspace={value!r}, but {model.name!r} would train in a process that has trained with a cap of "
             f"{format_size(_taken_up[0])}, and TensorFlow reads it once. Start a new process for this plan."
         )
-    return Verdict("exact", f"cuDNN tries no kernel with more than {format_size(limit)} of scratch memory")
+    return Verdict("exact", f"convolutions use no kernel with more than {format_size(limit)} of scratch memory")
 
 
 @contextmanager
@@ -44,7 +57,11 @@ def applied(model: Any, value: Size) -> Iterator[None]:
     """Cap what convolutions that run for the first time inside may ask for."""
     check(model, value)
     limit = parse_size(value, what="workspace")
-    if tensorflow().config.list_physical_devices("GPU") and not _taken_up:
+    if not tensorflow().config.list_physical_devices("GPU"):
+        with smaller_than(limit, unless=lambda: bool(model.jit_compile)):
+            yield
+        return
+    if not _taken_up:
         _taken_up.append(limit)
     with scratch.capped(limit):
         yield

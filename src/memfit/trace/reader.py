@@ -19,7 +19,7 @@ _ON_HOST = frozenset(
 _INT32_ON_DEVICE = frozenset("ArgMax ArgMin Cast IteratorGetNext TopKV2 Unique UniqueV2 Where _Recv".split())
 _NEVER_ON_DEVICE = frozenset(("resource", "string", "variant"))
 
-_KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode")
+_KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode", "_kernel")
 # Gradients, and their sums: the latter have no scope of their own, only that of the loop or function they are in.
 _GRADIENT = re.compile(r"(?:^|/)gradient_tape/|^(?:.*/_\d+/\w+/)?(?:\w*PartitionedCall\w*/)*AddN(?:_\d+)?(?:[/-]|$)")
 _READS_OR_WRITES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")

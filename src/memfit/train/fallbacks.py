@@ -7,6 +7,7 @@ from typing import Any
 
 from memfit.errors import InputError
 from memfit.planning.plan import Plan
+from memfit.techniques import workspace
 from memfit.techniques.instance import has_own_step
 from memfit.techniques.registry import technique
 from memfit.techniques.technique import GRADES, Grade
@@ -37,16 +38,19 @@ class Fallbacks:
         """Whether all have been given out."""
         return self._left == []
 
-    def next_plan(self, plan: Plan, batch: Any) -> Plan | None:
+    def next_plan(self, plan: Plan, batch: Any, *, convolves: bool = False) -> Plan | None:
         """A plan that takes less than this one and trains to the same result; `None` where there is none left.
 
         Args:
             plan: What did not fit; the model does not carry it at the moment.
             batch: The batch that did not fit.
+            convolves: Whether the step has gradients of convolutions.
         """
         if self._left is None:
             rows = rows_of(batch)
-            self._left = [] if rows is None else [*smaller_plans(self._model, plan, rows, self._numerics)]
+            capped = replace(plan, **workspace.for_cpu()) if convolves else plan
+            self._left = [] if capped == plan else [capped]
+            self._left += [] if rows is None else smaller_plans(self._model, capped, rows, self._numerics)
         while self._left:
             candidate = self._left.pop(0)
             verification = None

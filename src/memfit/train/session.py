@@ -9,7 +9,12 @@ from itertools import chain
 from types import TracebackType
 from typing import Any
 
-from memfit.compat.step_function import StepFunction, stateful_random_operations, without_optionals
+from memfit.compat.step_function import (
+    StepFunction,
+    has_gradients_of_convolutions,
+    stateful_random_operations,
+    without_optionals,
+)
 from memfit.errors import NotExactError
 from memfit.framework import keras, tensorflow
 from memfit.hardware.out_of_memory import out_of_memory
@@ -309,9 +314,10 @@ class Session:
         if phase == "validation":
             self._protected.pop(phase, None)
             return self._fallbacks.next_slice(data)
+        convolves = phase in self._protected and has_gradients_of_convolutions(self._protected[phase].function)
         # A model that carries a plan cannot say which others it could carry.
         self._applied.close()
-        plan = self._fallbacks.next_plan(self.plan, data)
+        plan = self._fallbacks.next_plan(self.plan, data, convolves=convolves)
         if plan is None:
             self._apply(self.plan)
             return False

@@ -10,6 +10,7 @@ from memfit.compat.step_function import Step
 from memfit.errors import MemfitError, NotExactError
 from memfit.hardware.out_of_memory import one_sentence, out_of_memory
 from memfit.random_state import random_state_kept
+from memfit.techniques import workspace
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.together import together
 from memfit.verification.differences import Difference
@@ -83,8 +84,7 @@ def verified(model: Any, techniques: Mapping[str, Any], batch: Any) -> Verificat
     began = time.perf_counter()
     if not claimed:
         return Verification(model.name, claimed, (), None, 0, 0.0)
-    # Compiling both steps would take minutes, and compares the same operations.
-    base = {name: value for name, value in techniques.items() if name not in (*PROVEN, "workspace")} | {"jit": False}
+    base = {name: value for name, value in techniques.items() if name not in (*PROVEN, "workspace")} | _cheap()
     rows = rows_of(batch) or ROWS
 
     def compare() -> Outcome:
@@ -102,7 +102,7 @@ def verified_slices(model: Any, batch: Any) -> Verification:
     def compare() -> Outcome:
         sliced = nullcontext(lambda data: SlicedStep(model, SLICE, training=False).run(data))
         rows = min(ROWS, rows_of(batch) or ROWS)
-        return _tried(model, {"jit": False}, _step(model, {}, "test_step"), sliced, batch, rows)
+        return _tried(model, _cheap(), _step(model, {}, "test_step"), sliced, batch, rows)
 
     outcome, known = remembered(model, {"validation": "slices"}, batch, compare)
     seconds = time.perf_counter() - began
@@ -161,6 +161,11 @@ def _tried(model: Any, base: Mapping[str, Any], plain: Way, planned: Way, batch:
 def _step(model: Any, techniques: Mapping[str, Any], name: str) -> Iterator[Step]:
     with together(model, techniques):
         yield getattr(model, name)
+
+
+def _cheap() -> dict[str, Any]:
+    """What both steps are run with, in little time and memory: compiling them would take minutes."""
+    return {"jit": False, **workspace.for_cpu()}
 
 
 def _without_sizes(claimed: dict[str, Any]) -> dict[str, Any]:
