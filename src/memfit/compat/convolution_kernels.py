@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from inspect import signature
 from typing import Any, Literal
@@ -46,6 +46,7 @@ def _labelled(
 ) -> Callable[..., Any]:
     parameters = signature(original)
 
+    @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         tf = tensorflow()
         leave = unless() or not tf.inside_function()

@@ -79,6 +79,7 @@ class _Walk:
         self.random = None if seed is None else random.Random(seed)
         self.program = Program()
         self.references: list[int] = []
+        self.still_held: list[int] = []
         self.variable_buffers = self._variables(first)
         self.program.variables_at_start = list(self.variable_buffers)
         self.elements = [tuple(each.elements(batch) for each in op.outputs) for op in step.ops]
@@ -134,6 +135,7 @@ class _Walk:
             self._run_in_pool()
         else:
             self._run_inline()
+        self._give_back(self.still_held, len(self.step.ops) - 1)
         self.program.variables_at_end = self.variable_buffers
         self.program.buffers = len(self.references)
         return self.program
@@ -293,8 +295,19 @@ class _Walk:
         held = [self._allocate(size, number, temporary=True) for size in self._temporaries(number, op) if size]
         if workspace := self.workspace(self.step, number, self.batch):
             held.append(self._allocate(workspace, number, temporary=True, workspace=True))
-        for buffer in held:
+        if held and self._runs_several_at_once:
+            # Gradients by the input and by the filter have the same input, and run at the same time.
+            held, self.still_held = self.still_held, held
+        self._give_back(held, number)
+
+    def _give_back(self, scratch: list[int], number: int) -> None:
+        for buffer in scratch:
             self.program.events.append(Event(buffer, 0, number, temporary=True))
+
+    @property
+    def _runs_several_at_once(self) -> bool:
+        """Whether this is one of the orders of a CPU in which threads get into each other's way."""
+        return self.step.device == "CPU" and self.random is not None
 
     def _temporaries(self, number: int, op: Op) -> list[int]:
         # The copies are cuDNN's; a CPU's kernels work in place.

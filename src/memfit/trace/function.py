@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from memfit.compat.optimizers import built_whole
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.trace.step import Phase
@@ -63,7 +64,8 @@ def build_optimizer(model: Any) -> None:
     """Create the slots of Keras's own training step; a step of the model's own creates them when it is traced."""
     optimizer = getattr(model, "optimizer", None)  # a compile() of the model's own may set none
     if optimizer is not None and not optimizer.built and not has_own_step(model):
-        optimizer.build(model.trainable_variables)
+        with built_whole([optimizer]):
+            optimizer.build(model.trainable_variables)
 
 
 def optimizers_of(model: Any) -> list[Any]:

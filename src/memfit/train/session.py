@@ -9,6 +9,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any
 
+from memfit.compat.optimizers import built_whole
 from memfit.compat.step_function import (
     StepFunction,
     has_gradients_of_convolutions,
@@ -22,6 +23,7 @@ from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.technique import GRADES, Grade
+from memfit.trace.function import optimizers_of
 from memfit.train.fallbacks import Fallbacks
 from memfit.train.protection import Protection
 from memfit.train.recovered import Phase, Recovered
@@ -256,7 +258,8 @@ class Session:
         if phase in self._protected:
             return
         function = StepFunction(self._model, self._step(phase))
-        function.trace(spec if spec is not None else spec_of(data, any_size=False))
+        with built_whole(optimizers_of(self._model)):
+            function.trace(spec if spec is not None else spec_of(data, any_size=False))
         jit = bool(self._model.jit_compile)
         always = self._recovery is not None and self._recovery.every_step
         self._protected[phase] = Protection(function, jit=jit, always=always, on_device=self._on_device)
