@@ -72,7 +72,9 @@ def test_a_technique_saves_what_it_should_and_is_predicted(plain, plan, share):
 
 @pytest.mark.slow
 def test_both_together_save_most(plain):
-    # Recomputed slices are small, and their order varies most: 25.5 to 45.9 MiB in twenty runs, 27.7 predicted.
+    # Recomputed slices are small, and their order varies most: 25.5 to 45.9 MB in twenty runs, most 27 to 30; 27.7 are
+    # predicted, of which the smallest order must not be missed by more than the orders differ.
     planned = run(micro_batch=2, remat=4)
     assert planned["measured"] <= 0.15 * plain["measured"]
     assert planned["low"] <= planned["measured"]
+    assert planned["predicted"] <= 1.09 * planned["measured"]
