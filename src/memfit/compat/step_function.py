@@ -5,6 +5,7 @@ owns it. Lists of a model's variables miss Keras's global seed, metrics inside l
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -25,6 +26,16 @@ class StateVariable:
     shape: tuple[int | None, ...]
     path: str
     """Keras's path, or TensorFlow's name where Keras does not know the variable."""
+
+    def read(self) -> Any:
+        """Its value as an array."""
+        # By itself: a function that reads them all takes seconds to trace and to start for the first time.
+        return tensorflow().raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype).numpy()
+
+    def write(self, value: Any) -> None:
+        """Give it a value."""
+        tf = tensorflow()
+        tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.convert_to_tensor(value, self.dtype))
 
 
 class StepFunction:
@@ -119,13 +130,12 @@ class StepFunction:
 
     def read(self) -> list[Any]:
         """The values of all state as arrays, in the order of `state`."""
-        return [each.numpy() for each in self.values(self.hold())]
+        return [each.read() for each in self.state]
 
     def write(self, values: Sequence[Any]) -> None:
         """Give all state these values, in the order of `state`."""
-        tf = tensorflow()
         for variable, value in zip(self.state, values, strict=True):
-            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.convert_to_tensor(value, variable.dtype))
+            variable.write(value)
 
     @cached_property
     def _read_all(self) -> Any:
@@ -137,6 +147,19 @@ class StepFunction:
             return tf.raw_ops.OptionalFromValue(components=values)
 
         return tf.function(read_all, autograph=False).get_concrete_function()
+
+
+@contextmanager
+def as_traced() -> Iterator[None]:
+    """Run functions inside as they were traced: optimizing a graph takes longer than running it once."""
+    options = tensorflow().config.optimizer
+    name = "disable_meta_optimizer"
+    before = bool(options.get_experimental_options().get(name, False))
+    options.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({name: before})
 
 
 def without_optionals(data: Any) -> Any:

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -66,6 +66,22 @@ def build_optimizer(model: Any) -> None:
     if optimizer is not None and not optimizer.built and not has_own_step(model):
         with built_whole([optimizer]):
             optimizer.build(model.trainable_variables)
+
+
+def build_compiled(model: Any, batch: Any) -> None:
+    """Create what Keras's own training step would create: slots, metrics and losses.
+
+    A step that creates variables is traced twice. Where Keras cannot do it beforehand, the step does.
+
+    Args:
+        model: A compiled Keras model.
+        batch: A batch of data.
+    """
+    build_optimizer(model)
+    if has_own_step(model) or not all(each.built for each in model._flatten_layers()):
+        return
+    with suppress(Exception):
+        model._symbolic_build(data_batch=batch)
 
 
 def optimizers_of(model: Any) -> list[Any]:

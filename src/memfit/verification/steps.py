@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from memfit.compat.step_function import Step, StepFunction, stateful_random_operations
+from memfit.compat.step_function import StateVariable, Step, StepFunction, as_traced, stateful_random_operations
 from memfit.framework import keras, tensorflow
+from memfit.trace.function import build_compiled
 from memfit.verification.differences import Difference, StepRun, differences, tells_something
 from memfit.verification.samples import as_tensor, few, rows_of, spec_of
 
@@ -17,6 +18,8 @@ _STIRRED = 0.05
 _FOR_ZEROS = 0.02
 # Two units in the last place of a single-precision number: about what rounding changes.
 _ROUNDED = 2.0**-22
+
+_NUMBERS = 2**16 + 1
 
 Way = AbstractContextManager[Step]
 """Yields a step to trace, with the model prepared for it."""
@@ -47,6 +50,7 @@ def compare_steps(model: Any, plain: Way, planned: Way, batch: Any, *, rows: int
     """
     samples = keras().tree.map_structure(as_tensor, batch) if rows is None else few(batch, rows)
     spec = spec_of(samples, any_size=rows is not None)
+    build_compiled(model, samples)
     functions: list[StepFunction] = []
     for way in (plain, planned):
         with way as step:
@@ -58,8 +62,8 @@ def compare_steps(model: Any, plain: Way, planned: Way, batch: Any, *, rows: int
 def _compared(model: Any, plain: StepFunction, planned: StepFunction, samples: Any) -> Outcome:
     trained = {id(each._value.handle) for each in model.trainable_variables}
     count = rows_of(samples) or 0
-    with _put_back(plain), _put_back(planned):
-        start = _Start(plain, planned, trained)
+    with _put_back(plain, planned) as values, as_traced():
+        start = _Start(values, trained)
         first = start.run(plain, samples, rounded=False)
         noisy = start.run(plain, samples, rounded=True)
         other = start.run(planned, samples, rounded=False)
@@ -75,23 +79,20 @@ def _compared(model: Any, plain: StepFunction, planned: StepFunction, samples: A
 class _Start:
     """The state that every run starts from."""
 
-    def __init__(self, plain: StepFunction, planned: StepFunction, trained: set[int]) -> None:
+    def __init__(self, values: list[tuple[StateVariable, np.ndarray]], trained: set[int]) -> None:
         random = np.random.default_rng(0)
         self._names: dict[int, str] = {}
         self._values: dict[int, np.ndarray] = {}
         self._rounded: dict[int, np.ndarray] = {}
-        for function in (plain, planned):
-            for variable, value in zip(function.state, function.read(), strict=True):
-                key = id(variable.handle)
-                if key in self._values:
-                    continue
-                # Two layers of one name may have variables of one path.
-                count = sum(each.partition(" (")[0] == variable.path for each in self._names.values())
-                self._names[key] = variable.path if not count else f"{variable.path} ({count + 1})"
-                self._values[key] = self._rounded[key] = value
-                if key in trained and variable.dtype.is_floating:
-                    self._values[key] = _stirred(value, random)
-                    self._rounded[key] = _moved_by(self._values[key], _ROUNDED, random)
+        for variable, value in values:
+            key = id(variable.handle)
+            # Two layers of one name may have variables of one path.
+            count = sum(each.partition(" (")[0] == variable.path for each in self._names.values())
+            self._names[key] = variable.path if not count else f"{variable.path} ({count + 1})"
+            self._values[key] = self._rounded[key] = value
+            if key in trained and variable.dtype.is_floating:
+                self._values[key] = _stirred(value, random)
+                self._rounded[key] = _moved_by(self._values[key], _ROUNDED, random)
 
     def run(self, function: StepFunction, samples: Any, *, rounded: bool) -> StepRun:
         values = self._rounded if rounded else self._values
@@ -106,22 +107,29 @@ class _Start:
 
 
 @contextmanager
-def _put_back(function: StepFunction) -> Iterator[None]:
-    held = function.read()
+def _put_back(*functions: StepFunction) -> Iterator[list[tuple[StateVariable, np.ndarray]]]:
+    """All state of some steps, which has the same values again afterwards."""
+    state = {id(each.handle): each for function in functions for each in function.state}
+    values = [(each, each.read()) for each in state.values()]
     try:
-        yield
+        yield values
     finally:
-        function.write(held)
+        for variable, value in values:
+            variable.write(value)
 
 
 def _stirred(value: np.ndarray, random: np.random.Generator) -> np.ndarray:
     size = float(np.sqrt(np.mean(np.square(value.astype("float64"))))) if value.size else 0.0
-    noise = random.standard_normal(value.shape) * (_STIRRED * size or _FOR_ZEROS)
-    return np.asarray(value + noise).astype(value.dtype)
+    return np.asarray(value + _noise(value, random) * (_STIRRED * size or _FOR_ZEROS)).astype(value.dtype)
 
 
 def _moved_by(value: np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:
-    return np.asarray(value * (1 + share * random.standard_normal(value.shape))).astype(value.dtype)
+    return np.asarray(value * (1 + share * _noise(value, random))).astype(value.dtype)
+
+
+def _noise(value: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Normal numbers, the same again where there are very many, which takes a tenth of the time."""
+    return np.resize(random.standard_normal(min(value.size, _NUMBERS)), value.shape)
 
 
 def _flat(logs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
