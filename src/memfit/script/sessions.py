@@ -31,6 +31,10 @@ from memfit.verification.verify import verified
 _UNSEEN = {"micro_batch", "remat", "workspace"}
 
 
+# What is in use before the first batch counts as data.
+_WORDS = {"input_batch": "data and other models", "optimizer_state": "optimizer state"}
+
+
 @dataclass(frozen=True)
 class Decision:
     """How a model is trained with batches of one size."""
@@ -211,7 +215,7 @@ def _plain_sentence(plain: Estimate, budget: int) -> str:
     peak = plain.steady_peak
     kind, most = max(plain.breakdown().items(), key=lambda each: each[1])
     fits = "more than" if peak.high > budget else "within"
-    share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {kind}"
+    share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {_WORDS.get(kind, kind)}"
     return f"predicted peak without changes: {format_size(peak.value)}, {share}; {fits} {format_size(budget)}"
 
 
