@@ -111,8 +111,10 @@ def trained_in_float32(make):
 @pytest.mark.parametrize(
     ("make", "value"),
     [
-        *((make, "mixed_float16") for make in (cnn, sequential, nested, lstm, transformer, subclassed)),
-        *((make, "mixed_bfloat16") for make in (cnn, lstm, transformer)),
+        *((make, "mixed_float16") for make in (cnn, sequential, subclassed)),
+        (cnn, "mixed_bfloat16"),
+        *(pytest.param(make, "mixed_float16", marks=pytest.mark.slow) for make in (nested, lstm, transformer)),
+        *(pytest.param(make, "mixed_bfloat16", marks=pytest.mark.slow) for make in (lstm, transformer)),
     ],
 )
 def test_training_computes_in_half_precision_and_learns_the_same(make, value):

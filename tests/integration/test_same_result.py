@@ -145,9 +145,16 @@ EXACT = [
     *((build, REMAT) for build in (cnn, unet, nested)),  # batch normalisation over slices is another training
 ]
 NAMES = [f"{build.__name__}-{'-'.join(plan.techniques)}" for build, plan in EXACT]
+QUICK = (mlp, cnn)
 
 
-@pytest.mark.parametrize(("build", "plan"), EXACT, ids=NAMES)
+@pytest.mark.parametrize(
+    ("build", "plan"),
+    [
+        pytest.param(*each, id=name, marks=() if each[0] in QUICK else pytest.mark.slow)
+        for each, name in zip(EXACT, NAMES, strict=True)
+    ],
+)
 def test_graph_mode(build, plan):
     assert_same(trained(build, plan), trained(build, None))
 
@@ -158,6 +165,7 @@ def test_compiled_with_xla(build, plan):
     assert_same(trained(build, plan, jit=True), trained(build, None, jit=True))
 
 
+@pytest.mark.slow
 def test_a_last_batch_smaller_than_a_slice_compiled_with_xla():
     assert SAMPLES % BATCH < 7
     assert_same(trained(mlp, memfit.Plan(micro_batch=7), jit=True), trained(mlp, None, jit=True))
