@@ -127,6 +127,14 @@ WAITS = """
 """
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Processes that a shell starts in the background ignore the signal, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def started(tmp_path, *command):
     process = subprocess.Popen(
         command or [*RUN, "train.py"],
