@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from memfit.random_state import random_state_kept
 from memfit.techniques.instance import replaced
 from memfit.techniques.made_up_data import in_fresh_thread
 
@@ -43,3 +44,20 @@ def global_seed_ready() -> Iterator[None]:
             state.set_global_attribute(name, None)
             if random.getstate() == after:
                 random.setstate(before)
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Leave Python's and NumPy's random numbers as they were, but for the one that seeds a generator made inside."""
+    before = _current()
+    try:
+        with random_state_kept():
+            yield
+    finally:
+        if _current() is not before:
+            import_module("keras.src.random.seed_generator").make_default_seed()
+
+
+def _current() -> Any:
+    state = import_module("keras.src.backend.common.global_state")
+    return state.get_global_attribute(import_module("keras.src.random.seed_generator").GLOBAL_SEED_GENERATOR)

@@ -9,8 +9,8 @@ from typing import Any
 from memfit.compat.step_function import Step
 from memfit.errors import MemfitError, NotExactError
 from memfit.hardware.out_of_memory import one_sentence, out_of_memory
-from memfit.random_state import random_state_kept
 from memfit.techniques import workspace
+from memfit.techniques.global_seed import random_numbers_kept
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.together import together
 from memfit.verification.differences import Difference
@@ -144,7 +144,7 @@ def _tried(model: Any, base: Mapping[str, Any], plain: Way, planned: Way, batch:
     functions = {name: getattr(model, name, None) for name in _FUNCTIONS}
     try:
         # Once for both: another optimizer would be another one each time.
-        with random_state_kept(), together(model, base):
+        with random_numbers_kept(), together(model, base):
             return compare_steps(model, plain, planned, batch, rows=rows)
     except MemfitError as error:
         return Outcome((), rows or 0, str(error))
