@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from itertools import pairwise
+from statistics import median
 
 import keras
 import pytest
@@ -22,7 +23,8 @@ from memfit.trace.tracer import trace_step
 TOLERANCE = 0.06
 BATCH = 16
 # The order of a step on the CPU hangs on addresses: in eight runs each, remat in 4 took 167 to 186 MiB, in 7 took 142
-# to 156, both took 24 to 27; the others differ by two. So a run has to meet one of the orders that are replayed.
+# to 156, both took 24 to 27; the others differ by two. The middle one of three runs has to lie among the orders that
+# are replayed.
 RUNS = 3
 ALL_THERE_IS = 1 << 40
 CASES = {"plain": {}, "remat_4": {"segments": 4}, "remat_7": {"segments": 7}, "micro_batch": {"rows": 2}}
@@ -151,12 +153,8 @@ def test_predicted_and_measured_agree(name):
     resident = BATCH * 64 * 64 * 3 * 4
     predicted = GraphModel(step, None).predict(BATCH, limit=ALL_THERE_IS, growth=True, resident=resident)
     low, high = (1 - TOLERANCE) * min(predicted.steady_peaks), (1 + TOLERANCE) * max(predicted.steady_peaks)
-    peaks = []
-    for _ in range(RUNS):
-        peaks.append(measured(name))
-        if low <= peaks[-1] <= high:
-            return
-    pytest.fail(f"predicted {predicted.steady_peaks}, measured {peaks}")
+    peaks = [measured(name) for _ in range(RUNS)]
+    assert low <= median(peaks) <= high, f"predicted {predicted.steady_peaks}, measured {peaks}"
 
 
 @pytest.mark.parametrize("gpu", [None, "3060"])

@@ -19,6 +19,7 @@ _FOR_ZEROS = 0.02
 # Two units in the last place of a single-precision number: about what rounding changes.
 _ROUNDED = 2.0**-22
 
+# How many random numbers are drawn; odd, so that rows of a matrix do not repeat each other.
 _NUMBERS = 2**16 + 1
 
 Way = AbstractContextManager[Step]
