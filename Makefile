@@ -14,10 +14,8 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST) -m "not slow"
 
-# In two runs: TensorFlow keeps about 5 MB of every step that was ever traced, which makes gigabytes in one process.
 slow: $(READY)
-	$(PYTEST) -m slow tests/integration/exactness
-	$(PYTEST) -m slow --ignore tests/integration/exactness
+	$(PYTEST) -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

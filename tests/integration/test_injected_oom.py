@@ -189,6 +189,7 @@ def points_of(seed, count):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("build", MODELS)
 def test_a_run_that_runs_out_anywhere_ends_as_if_it_never_had(build):
     seen = []

@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+from memfit.compat.graph_gradients import gradients_kept_by_graphs
 from memfit.framework import keras, tensorflow
 
 Step = Callable[[Any], Any]
@@ -63,13 +64,15 @@ class StepFunction:
 
     def trace(self, spec: Any) -> None:
         """Trace the step for batches of this structure of `tf.TensorSpec`; nothing runs."""
-        self._traced.append(self._function.get_concrete_function(spec))
+        with gradients_kept_by_graphs():
+            self._traced.append(self._function.get_concrete_function(spec))
         self.__dict__.pop("state", None)
         self.__dict__.pop("_read_all", None)
 
     def __call__(self, data: Any) -> Any:
         """Run the step on a batch; returns what Keras's step returns."""
-        return self._function(data)
+        with gradients_kept_by_graphs():
+            return self._function(data)
 
     def on_next(self, iterator: Any) -> Any:
         """Run the step on a dataset iterator's next batch, which goes to the device without a detour through Python.
@@ -77,7 +80,8 @@ class StepFunction:
         Raises:
             OutOfRangeError: If there is no next batch, as in Keras's own function.
         """
-        return self._on_next(iterator)
+        with gradients_kept_by_graphs():
+            return self._on_next(iterator)
 
     @cached_property
     def _on_next(self) -> Any:

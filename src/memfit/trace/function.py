@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+from memfit.compat.graph_gradients import gradients_kept_by_graphs
 from memfit.compat.optimizers import built_whole
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
@@ -44,7 +45,7 @@ def trace(model: Any, phase: Phase, data: Any, *, gpu: bool) -> Any:
     if phase == "train":
         build_optimizer(model)
     function = tensorflow().function(step_function(model, phase), reduce_retracing=True, autograph=False)
-    with as_on_gpu(gpu):
+    with as_on_gpu(gpu), gradients_kept_by_graphs():
         try:
             return function.get_concrete_function(data)
         except Exception as error:

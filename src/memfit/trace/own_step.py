@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from memfit.compat.graph_gradients import gradients_kept_by_graphs
 from memfit.errors import InputError
 from memfit.framework import tensorflow
 from memfit.hardware.catalog import GPU
@@ -109,7 +110,7 @@ class OwnStep:
 
     def _trace(self, size: int, *, gpu: bool) -> Any:
         positional, named = self.arguments.at(size)
-        with as_on_gpu(gpu), participants() as found:
+        with as_on_gpu(gpu), gradients_kept_by_graphs(), participants() as found:
             try:
                 concrete = self._graph().get_concrete_function(*positional, **named)
             except Exception as error:

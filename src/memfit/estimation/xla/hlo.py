@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from memfit import framework
+from memfit.compat.graph_gradients import gradients_kept_by_graphs
 from memfit.errors import InputError, MemfitError
 from memfit.estimation.xla.program import Program, read_program, read_shape
 from memfit.trace.function import tracing
@@ -84,7 +85,7 @@ def lower_to_hlo(step: Callable[[Any], Any], specs: Any) -> LoweredStep:
     function = tf.function(on_leaves, jit_compile=True, autograph=False)
     try:
         # Reading the function once shows what it captures, in the order of the module's parameters.
-        with tracing():
+        with tracing(), gradients_kept_by_graphs():
             captured = function.get_concrete_function(*leaves).captured_inputs
             serialized = function.experimental_get_compiler_ir(*leaves)(stage="hlo_serialized")
     except (tf.errors.OpError, ValueError, NotImplementedError) as error:
