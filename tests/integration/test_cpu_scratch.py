@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 import memfit
+from memfit.compat.convolution_kernels import LABEL, smaller_than
 from memfit.compat.optimizers import built_whole
 
 # An allocator, and oneDNN, can be chosen only once in a process.
@@ -60,6 +61,93 @@ def test_a_cap_takes_the_buffers_of_patches_away_and_changes_nothing_else():
     assert plain["peak"] > 30 * 2**20 > 20 * 2**20 > capped["peak"]
     assert plain["predicted"] > 25 * 2**20 > 15 * 2**20 > capped["predicted"]
     assert plain["planned"] == {"workspace": "1MiB"}
+
+
+class CompiledConvolutions(layers.Layer):
+    """Convolutions in a function that XLA compiles, inside a step that it does not compile."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(3, 3, shape[-1], 4))
+
+    @tf.function(jit_compile=True)
+    def convolved(self, inputs, kernel):
+        once = tf.nn.conv2d(inputs, kernel, 1, "SAME")
+        return tf.nn.conv2d_transpose(once, kernel, tf.shape(inputs), 1, "SAME")
+
+    def call(self, inputs):
+        return self.convolved(inputs, tf.convert_to_tensor(self.kernel))
+
+
+class TwiceInALoop(layers.Conv2D):
+    def call(self, inputs):
+        def body(count, tensor):
+            return count + 1, super(TwiceInALoop, self).call(tensor)
+
+        return tf.while_loop(lambda count, _: count < 2, body, (0, inputs))[1]
+
+
+CONVOLUTIONS = {
+    "plain": lambda: layers.Conv2D(4, 3, padding="same"),
+    "strided": lambda: layers.Conv2D(4, (3, 2), strides=2),
+    "point": lambda: layers.Conv2D(4, 1),
+    "transposed": lambda: layers.Conv2DTranspose(4, 3, strides=2, padding="same"),
+    "grouped": lambda: layers.Conv2D(4, 3, groups=2, padding="same"),
+    "grouped_strided": lambda: layers.Conv2D(8, 5, strides=3, groups=4),
+    "dilated": lambda: layers.Conv2D(4, 3, dilation_rate=2, padding="same"),
+    "depthwise": lambda: layers.DepthwiseConv2D(3, padding="same"),
+    "separable": lambda: layers.SeparableConv2D(4, 3),
+    "one_dimension": lambda: keras.Sequential(
+        [layers.Reshape((-1, 4)), layers.Conv1D(4, 3), layers.Reshape((-1, 1, 4))]
+    ),
+    "in_a_loop": lambda: TwiceInALoop(4, 3, padding="same"),
+    "compiled": CompiledConvolutions,
+    "double": lambda: layers.Conv2D(4, 3, dtype="float64"),
+    "half": lambda: layers.Conv2D(4, 3, dtype="mixed_bfloat16"),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_the_kernels_without_a_buffer_compute_the_same(name):
+    """Those that do not are left alone: for groups of channels TensorFlow's crash or write where they must not."""
+
+    def trained(limit):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((13, 10, 4)), layers.Conv2D(4, 3), CONVOLUTIONS[name]()])
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+        x = np.random.default_rng(0).normal(size=(5, 13, 10, 4)).astype("float32")
+        y = np.random.default_rng(1).normal(size=(5, *model.output_shape[1:])).astype("float32")
+        with smaller_than(limit, lambda: False):
+            losses = [model.train_on_batch(x, y) for _ in range(3)]
+        return losses, model.get_weights()
+
+    losses, weights = trained(2**40)
+    again, after = trained(0)
+    assert again == pytest.approx(losses, rel=1e-5)
+    for value, expected in zip(after, weights, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [("plain", 2), ("strided", 2), ("transposed", 2), ("in_a_loop", 2), ("grouped", 0), ("compiled", 0), ("half", 0)],
+)
+def test_kernels_without_a_buffer_are_chosen_where_they_compute_the_same(name, chosen):
+    keras.utils.set_random_seed(0)
+    layer = CONVOLUTIONS[name]()
+    layer.build((None, 13, 10, 4))
+
+    def gradients(tensor):
+        with tf.GradientTape() as tape:
+            tape.watch(tensor)
+            result = layer(tensor)
+        return tape.gradient(result, [tensor, *(each.value for each in layer.trainable_variables)])
+
+    with smaller_than(0, lambda: False):
+        traced = tf.function(gradients).get_concrete_function(tf.TensorSpec([None, 13, 10, 4]))
+    functions = traced.graph.as_graph_def()
+    nodes = [*functions.node, *(node for each in functions.library.function for node in each.node_def)]
+    labelled = [node.op for node in nodes if node.attr["_kernel"].s == LABEL.encode()]
+    assert len(labelled) == chosen
 
 
 def test_no_convolution_is_labelled_where_xla_compiles():

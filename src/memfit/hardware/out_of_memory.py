@@ -1,7 +1,8 @@
 """Telling out-of-memory from other errors: TensorFlow, XLA and CUDA each say it in their own words.
 
 It is not always a `ResourceExhaustedError`: where no convolution kernel finds its scratch memory it is a
-`NotFoundError`, and where a step is compiled an `InternalError` may have it inside.
+`NotFoundError`, for a constant an `InvalidArgumentError`, and where a step is compiled an `InternalError` may have it
+inside.
 """
 
 import re
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 _WORDS = re.compile(
     r"OOM when allocating|out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate"
     # A tensor that finds no place on the GPU it is copied to; libraries that find none for themselves.
-    r"|Dst tensor is not initialized|CU\w+_STATUS_ALLOC_FAILED",
+    r"|Dst tensor is not initialized|CU\w+_STATUS_ALLOC_FAILED"
+    # A constant that finds no place (`MakeTensorFromProto`); the proto itself is the one that TensorFlow wrote.
+    r"|Cannot parse tensor from proto",
     re.IGNORECASE,
 )
 # What TensorFlow and Keras put around the sentence: colours, the node before it, the operation behind it.
-_DECORATION = re.compile(r"\x1b\[[\d;]*m|\{\{.*?\}\}\s*|\s*\[Op:.*")
+_DECORATION = re.compile(r"\x1b\[[\d;]*m|\{\{.*?\}\}\s*|\s*\[Op:.*|:\s*goo\.gle/debugonly.*")
 _LONGEST = 500
 
 

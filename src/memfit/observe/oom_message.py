@@ -17,6 +17,9 @@ from memfit.units import parse_size
 
 _TENSOR = re.compile(r"OOM when allocating (?:temporary )?tensor with shape\[([\d,]*)\](?: and type (\w+))?")
 _ARRAY = re.compile(r"Unable to allocate [\d.]+ \w+ for an array with shape \(([\d, ]*)\) and data type (\w+)")
+_CONSTANT = re.compile(
+    r"Cannot parse tensor from proto.*?dtype: DT_(\w+)\s*tensor_shape \{((?:\s*dim \{[^}]*\})*)", re.DOTALL
+)
 # Exact bytes where the text has them, as in "2.00GiB (2147483648 bytes)", before the rounded number.
 _EXACT = re.compile(
     r"alloc\w*(?: request for)? [\d.]+ ?[KMGT]i?B? \((?:rounded to )?(\d+) ?(?:B|bytes)?\)", re.IGNORECASE
@@ -130,6 +133,8 @@ def type_bytes(dtype: str) -> int | None:
 
 
 def _tensor(text: str) -> tuple[tuple[int, ...] | None, str | None]:
+    if (constant := _CONSTANT.search(text)) is not None:
+        return tuple(int(size) for size in re.findall(r"size: (\d+)", constant[2])), constant[1].lower()
     found = _TENSOR.search(text) or _ARRAY.search(text)
     if found is None:
         return None, None

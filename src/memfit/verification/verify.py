@@ -13,6 +13,7 @@ from memfit.techniques import workspace
 from memfit.techniques.global_seed import random_numbers_kept
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.together import together
+from memfit.trace.function import trace_reason
 from memfit.verification.differences import Difference
 from memfit.verification.remembered import remembered
 from memfit.verification.samples import ROWS, SLICE, rows_of
@@ -119,8 +120,9 @@ def refuse_inexact(verification: Verification) -> None:
     if verification.exact:
         return
     how = ", ".join(f"{name}={value!r}" for name, value in verification.techniques.items())
+    why = verification.reason.rstrip(".")
     raise NotExactError(
-        f"{how} does not train {verification.model_name!r} to the same result: {verification.reason}. "
+        f"{how} does not train {verification.model_name!r} to the same result: {why}. "
         'Plan without it, or accept the difference with numerics="close".'
     )
 
@@ -149,7 +151,7 @@ def _tried(model: Any, base: Mapping[str, Any], plain: Way, planned: Way, batch:
     except MemfitError as error:
         return Outcome((), rows or 0, str(error))
     except Exception as error:  # noqa: BLE001 (a layer raises what it likes; a check must never end a run)
-        what = RAN_OUT if out_of_memory(error) else f"{type(error).__name__}: {_first_line(error)}"
+        what = RAN_OUT if out_of_memory(error) else one_sentence(f"{type(error).__name__}: {trace_reason(error)}")
         return Outcome((), rows or 0, what)
     finally:
         # Applying a plan makes Keras forget these; a fit may be in the middle of using them.
@@ -171,8 +173,3 @@ def _cheap() -> dict[str, Any]:
 def _without_sizes(claimed: dict[str, Any]) -> dict[str, Any]:
     """What makes a difference to the result: not how large slices are."""
     return {**claimed, "micro_batch": "slices"} if "micro_batch" in claimed else claimed
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return one_sentence(lines[0]) if lines else ""

@@ -48,6 +48,7 @@ def device(monkeypatch):
         ("op", 1000 * 1000 * 100 * 4, "Fill", None, None),
         ("no_algorithm", 16777216, "Conv2DBackpropInput", "second", TRAIN),
         ("cuda", 2 * GIB, "convolution", "second", None),
+        ("constant", 784 * 256 * 4, "zeros", "sequential_dense_kernel_velocity", TRAIN),
         ("copied", None, "_EagerConst", None, None),
         ("allocator", 1179648, "Relu", "second", None),
         ("numpy", 160000 * 224 * 224 * 3, None, None, None),
