@@ -214,7 +214,9 @@ def _plain_sentence(plain: Estimate, budget: int) -> str:
     """What training takes without changes."""
     peak = plain.steady_peak
     kind, most = max(plain.breakdown().items(), key=lambda each: each[1])
-    fits = "more than" if peak.high > budget else "within"
+    fits = "within" if peak.high <= budget else "more than"
+    if peak.value <= budget < peak.high:
+        fits = f"it may take {format_size(peak.high)}, more than"
     share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {_WORDS.get(kind, kind)}"
     return f"predicted peak without changes: {format_size(peak.value)}, {share}; {fits} {format_size(budget)}"
 
