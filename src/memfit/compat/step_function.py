@@ -174,12 +174,15 @@ def without_optionals(data: Any) -> Any:
 
 
 def stateful_random_operations(function: StepFunction) -> list[str]:
-    """Names of operations that draw from a generator of their own, which cannot be put back."""
-    return [
-        each.name
-        for each in function.operations
-        if each.op_def.is_stateful and "Random" in each.type and not each.type.startswith("Stateless")
-    ]
+    """Names of operations that draw from a generator of their own, which cannot be put back.
+
+    All of them have two seeds: `tf.random`, `tf.image.random_*`, the samplers of `tf.nn`.
+    """
+    return [each.name for each in function.operations if each.op_def.is_stateful and _is_seeded(each)]
+
+
+def _is_seeded(operation: Any) -> bool:
+    return any(each.name == "seed2" for each in operation.op_def.attr)
 
 
 def has_gradients_of_convolutions(function: StepFunction) -> bool:

@@ -1,9 +1,10 @@
 """`model.fit` with a plan."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memfit.errors import InputError
+from memfit.errors import InputError, RecoveryWarning
 from memfit.framework import tensorflow
 from memfit.planning.applied import check
 from memfit.planning.plan import Plan
@@ -30,7 +31,8 @@ def fit(
     that changes the result is refused, unless `numerics` accepts it.
 
     With `recover`, when memory runs out the batch is retried with less memory and training continues: nothing is lost
-    or doubled, and a `RecoveryWarning` says what was changed. Callbacks with an `on_recovery(event)` are told, too.
+    or doubled, and a `RecoveryWarning` says what was changed. Callbacks with an `on_recovery(event)` are told, too. It
+    also says why a model trains without recovery: one that draws with `tf.random`, or that runs eagerly.
     While a step updates the weights, it holds a second copy of them and of the optimizer's state.
 
     Args:
@@ -64,7 +66,12 @@ def fit(
             "Use at most half the batch, or plan without micro_batch."
         )
     recovery = Recovery(_notifier(_callbacks(args, kwargs))) if recover else None
-    with Session(model, plan, numerics=numerics, recovery=recovery):
+
+    def step_aside(reason: str) -> None:
+        if recover:
+            warnings.warn(RecoveryWarning(f"{model.name!r} trains without recovery: {reason}."), stacklevel=2)
+
+    with Session(model, plan, numerics=numerics, recovery=recovery, step_aside=step_aside):
         return model.fit(x, *args, **kwargs)
 
 

@@ -7,7 +7,7 @@ Values that somebody holds are neither overwritten nor given away.
 
 from typing import Any
 
-from memfit.compat.step_function import StepFunction
+from memfit.compat.step_function import StepFunction, stateful_random_operations
 from memfit.framework import tensorflow
 from memfit.hardware.device_reader import DeviceReader
 from memfit.hardware.host import host_memory
@@ -37,6 +37,8 @@ class Protection:
 
     def __init__(self, function: StepFunction, *, jit: bool, always: bool, on_device: bool) -> None:
         self.function, self._always, self._on_device = function, always, on_device or jit
+        self.repeatable = not stateful_random_operations(function)
+        """Whether a step can be done again: numbers that it has drawn with `tf.random` cannot be drawn again."""
         self._held: Any = None
         self._copied: list[Any] | None = None
         self._largest = self._most_in_use = -1

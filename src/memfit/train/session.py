@@ -13,7 +13,6 @@ from memfit.compat.optimizers import built_whole
 from memfit.compat.step_function import (
     StepFunction,
     has_gradients_of_convolutions,
-    stateful_random_operations,
     without_optionals,
 )
 from memfit.errors import NotExactError
@@ -82,6 +81,7 @@ class Session:
         self._plain: dict[Phase, StepFunction] = {}
         self._own: dict[Phase, Any] = {}
         self._aside: dict[Phase, Any] = {}
+        self._made_before: dict[Phase, Any] = {}
         self._fallbacks = Fallbacks(model, self.numerics)
         self._begun = False
         self._on_device = recovery is not None and recovery.every_step
@@ -111,6 +111,8 @@ class Session:
     def __enter__(self) -> "Session":
         if self._recovery is None and self._choose is None and not self.plan.techniques:
             return self
+        # The function of an earlier fit goes on where it was: it has its own count of random numbers.
+        self._made_before = {phase: getattr(self._model, name, None) for phase, name in _FUNCTIONS.items()}
         if self._model.built:
             self._apply(self.plan)
         self._take_over()
@@ -121,7 +123,7 @@ class Session:
     ) -> None:
         for phase, function in self._own.items():
             if getattr(self._model, _FUNCTIONS[phase]) is function:
-                setattr(self._model, _FUNCTIONS[phase], None)
+                setattr(self._model, _FUNCTIONS[phase], self._aside.get(phase))
         self._own.clear()
         self._applied.close()
 
@@ -163,6 +165,9 @@ class Session:
         return logs
 
     def _next_step(self, phase: Phase, iterator: Any, spec: Any) -> Any:
+        # Before the first batch is taken, so that Keras's own function gets all of them.
+        if phase not in self._protected and (reason := self._why_not_ours(phase, spec)):
+            return self._step_aside(phase, iterator, reason)
         protection = self._protected.get(phase)
         if protection is not None and spec is not None and not self._looks_at_batches(phase, protection, spec):
             self._steps[phase] += 1
@@ -182,9 +187,22 @@ class Session:
         except Exception as error:
             if self.plan.techniques:
                 raise
-            return self._step_aside(phase, chain([data], iterator), f"{type(error).__name__} while tracing")
+            return self._step_aside(phase, chain([data], iterator), f"tracing its step raised {type(error).__name__}")
         self._steps[phase] += 1
         return self._run(phase, data, spec)
+
+    def _why_not_ours(self, phase: Phase, spec: Any) -> str | None:
+        """Trace a phase's step, where there is no plan to decide about; returns why it must be left to Keras, if so."""
+        if self._choose is not None or self.plan.techniques or spec is None:
+            return None
+        try:
+            self._prepare(phase, None, spec)
+        except Exception as error:  # noqa: BLE001 (Keras's own function will say it better)
+            return f"tracing its step raised {type(error).__name__}"
+        if not self._protected[phase].repeatable:
+            # Each traced copy of a step counts its draws for itself.
+            return "its step draws random numbers with tf.random, which cannot be repeated"
+        return None
 
     def _looks_at_batches(self, phase: Phase, protection: Protection, spec: Any) -> bool:
         """Whether the next batch is needed here: to do it again if memory runs out, or to see the end of the data."""
@@ -192,6 +210,9 @@ class Session:
             # Where the data ends between two steps, a step that asks for its batch itself would count all the same.
             return True
         if not self._is_plain(phase) and not self._model.jit_compile:
+            return True
+        if not protection.repeatable:
+            # As the first batch was, which a plan was made for: the function that asks for batches counts anew.
             return True
         return self._recovery is not None and protection.may_run_out(spec)
 
@@ -233,7 +254,7 @@ class Session:
         """Let Keras's own function do it, now and from now on."""
         model, name = self._model, _FUNCTIONS[phase]
         self._tell(reason)
-        setattr(model, name, None)
+        setattr(model, name, self._made_before.get(phase))
         (model.make_train_function if phase == "train" else model.make_test_function)()
         self._aside[phase] = getattr(model, name)
         setattr(model, name, self._own[phase])
@@ -300,7 +321,7 @@ class Session:
             return logs
 
     def _undone(self, protection: Protection) -> bool:
-        if stateful_random_operations(protection.function):
+        if not protection.repeatable:
             # The numbers it has drawn cannot be drawn again.
             return False
         return protection.undo()

@@ -577,6 +577,35 @@ def operation_seeds_of_stateful_operations():
 
 
 @SETTINGS.case()
+def truncated_and_categorical_draws():
+    """Operations that draw without saying so in their names."""
+
+    class Noise(layers.Layer):
+        def call(self, inputs, training=False):
+            if not training:
+                return inputs
+            logits = tf.zeros((1, 2), inputs.dtype)
+            chosen = tf.cast(tf.random.categorical(logits, tf.shape(inputs)[0]), inputs.dtype)
+            factors = tf.random.truncated_normal(tf.shape(inputs), 1.0, dtype=inputs.dtype)
+            return inputs * (factors + tf.transpose(chosen))
+
+    return features(Noise())
+
+
+@SETTINGS.case()
+def sampled_candidates():
+    """`tf.nn.sampled_softmax_loss` and its relatives draw the classes they compare with."""
+
+    class Sampled(layers.Layer):
+        def call(self, inputs, training=False):
+            drawn = tf.random.log_uniform_candidate_sampler(tf.zeros((1, 1), tf.int64), 1, 3, True, 50)
+            share = tf.cast(drawn.sampled_candidates, inputs.dtype) / 50.0
+            return inputs * (1.0 + tf.reduce_sum(share)) if training else inputs
+
+    return features(Sampled())
+
+
+@SETTINGS.case()
 def tensorflow_generator():
     class Noise(layers.Layer):
         def __init__(self):

@@ -18,8 +18,13 @@ import numpy as np
 import pytest
 
 import memfit
+from memfit.errors import RecoveryWarning
+from memfit.train.session import Recovery, Session
 
 Outcome = Literal["equal", "refused"]
+
+WATCHED = "memfit_run"
+"""What `memfit run` does to a script that asks for nothing; it must not differ at all."""
 
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "micro_batch": {"plan": memfit.Plan(micro_batch=3)},
@@ -117,9 +122,7 @@ def outcome(case: Case, technique: str) -> Outcome:
         before, others = state_of(model), process_state()
         untouched = _attributes(model)
         try:
-            run = trained(
-                model, arguments, extra, lambda **settings: memfit.fit(model, **settings, **TECHNIQUES[technique])
-            )
+            run = trained(model, arguments, extra, _fit_with(model, technique))
         except memfit.MemfitError as error:
             if not str(error).strip():
                 raise SilentDifference(f"{case.name} x {technique}: refused without a reason") from error
@@ -132,14 +135,26 @@ def outcome(case: Case, technique: str) -> Outcome:
             if expected == "equal":
                 raise SilentDifference(f"{case.name} x {technique}: must work, but was refused: {error}") from error
             return "refused"
+    tolerance, rounding = (TOLERANCE, ROUNDING) if technique != WATCHED else (REPEATED, REPEATED)
     _raise_if_different(
-        f"{case.name} x {technique}", differences(plain, run, TOLERANCE[case.dtype], ROUNDING[case.dtype])
+        f"{case.name} x {technique}", differences(plain, run, tolerance[case.dtype], rounding[case.dtype])
     )
     if left := _left_behind(model, untouched):
         raise SilentDifference(f"{case.name} x {technique}: left on the model: {', '.join(left)}")
     if expected == "refused":
         raise SilentDifference(f"{case.name} x {technique}: must be refused, but ran and was equal")
     return "equal"
+
+
+def _fit_with(model: Any, technique: str) -> Callable[..., Any]:
+    if technique != WATCHED:
+        return lambda **settings: memfit.fit(model, **settings, **TECHNIQUES[technique])
+
+    def watched(**settings: Any) -> Any:
+        with Session(model, memfit.Plan(), recovery=Recovery(pytest.fail, every_step=False)):
+            return model.fit(**settings)
+
+    return watched
 
 
 @lru_cache(maxsize=1)
@@ -175,6 +190,8 @@ def _ignore_framework_warnings() -> None:
     """Cases use Keras in ways it warns about, such as data that ends early; that is not what is tested."""
     for module in ("keras", "tensorflow", "numpy"):
         warnings.filterwarnings("ignore", module=rf"{module}\b.*")
+    # That a model trains without recovery is said, and is no difference.
+    warnings.filterwarnings("ignore", "'.*' trains without recovery", RecoveryWarning)
 
 
 def built(case: Case) -> tuple[Any, dict[str, Any], Callable[[], dict[str, Any]]]:
@@ -315,7 +332,7 @@ def pairs(*groups: list[Case]) -> list[Any]:
         pytest.param(case, technique, id=f"{case.name}-{technique}", marks=() if quick else pytest.mark.slow)
         for group in groups
         for case in group
-        for technique in case.techniques
+        for technique in (*case.techniques, WATCHED)
         for quick in [technique in case.quick]
     ]
 
