@@ -2,6 +2,8 @@
 
 import pytest
 
+from memfit.compat.graph_gradients import gradients_kept_by_graphs
+
 
 @pytest.fixture
 def in_float64():
@@ -15,3 +17,10 @@ def in_float64():
     yield
     keras.config.set_floatx(type_)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(autouse=True)
+def _graphs_are_freed():
+    """TensorFlow keeps every graph that Keras trains with: gigabytes in a process with hundreds of tests."""
+    with gradients_kept_by_graphs():
+        yield
