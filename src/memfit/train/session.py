@@ -212,7 +212,7 @@ class Session:
         if not self._is_plain(phase) and not self._model.jit_compile:
             return True
         if not protection.repeatable:
-            # As the first batch was, which a plan was made for: the function that asks for batches counts anew.
+            # The first batch was needed to choose a plan; a function that takes batches itself would draw anew.
             return True
         return self._recovery is not None and protection.may_run_out(spec)
 
