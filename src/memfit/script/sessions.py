@@ -173,7 +173,7 @@ class Sessions:
         except Exception as error:  # noqa: BLE001 (a plan is help, and the script has to run without)
             say(f"{name} is not planned: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
             return Plan(), None
-        say(f"{name}: {_plain_sentence(planner.plain, budget)}")
+        say(f"{name}: {_plain_sentence(planner.plain, budget, changed=not plan.feasible or bool(plan.techniques))}")
         say(plan_sentence(plan.to_dict()))
         if not plan.feasible:
             say(_what_would_fit(plan, numerics=self._settings.numerics))
@@ -210,12 +210,14 @@ class Sessions:
         return default_gpu().default_limit if self._device.name.startswith("GPU") else None
 
 
-def _plain_sentence(plain: Estimate, budget: int) -> str:
-    """What training takes without changes."""
+def _plain_sentence(plain: Estimate, budget: int, *, changed: bool) -> str:
+    """What training takes without changes, and whether the planner found that it has to be changed."""
     peak = plain.steady_peak
     kind, most = max(plain.breakdown().items(), key=lambda each: each[1])
-    fits = "within" if peak.high <= budget else "more than"
-    if peak.value <= budget < peak.high:
+    fits = "more than" if changed else "within"
+    if changed and peak.high <= budget:
+        fits = f"with holes between tensors, {fits}"
+    elif changed and peak.value <= budget:
         fits = f"it may take {format_size(peak.high)}, more than"
     share = f"{100 * most / sum(plain.breakdown().values()):.0f} % of it {_WORDS.get(kind, kind)}"
     return f"predicted peak without changes: {format_size(peak.value)}, {share}; {fits} {format_size(budget)}"
