@@ -64,7 +64,7 @@ class BrokenEnvironmentError(MemfitError):
 
 
 class RecoveryWarning(UserWarning):
-    """Memory ran out, and training continued with less memory."""
+    """Memory ran out, and training continued with less memory; or a model trains without recovery."""
 
 
 class DataWarning(UserWarning):

@@ -54,15 +54,19 @@ def test_the_same_numbers_are_drawn_in_every_fit(settings):
     assert told == ["its step draws random numbers with tf.random, which cannot be repeated"] * 2
 
 
-def test_a_budget_that_changes_nothing_draws_the_same_numbers():
+def test_a_budget_that_changes_nothing_draws_the_same_numbers_in_the_first_fit_and_says_so():
+    told = []
+
     def planned(model, *args, **kwargs):
-        with Session(
-            model, memfit.Plan(), recovery=Recovery(pytest.fail, every_step=False), choose=lambda _: memfit.Plan()
-        ):
+        recovery = Recovery(pytest.fail, every_step=False)
+        settings = {"recovery": recovery, "choose": lambda _: memfit.Plan(), "step_aside": told.append}
+        with Session(model, memfit.Plan(), **settings):
             return model.fit(*args, **kwargs)
 
     once = losses(planned)
     assert once[:2] == losses(lambda model, *args, **kwargs: model.fit(*args, **kwargs))[:2]
+    assert len(told) == 2
+    assert all("a later fit starts them over" in each for each in told)
 
 
 def test_recovery_that_was_asked_for_says_that_there_is_none():

@@ -108,7 +108,7 @@ class Sessions:
             numerics=self._settings.numerics,
             recovery=recovery,
             choose=choose,
-            step_aside=lambda reason: say(f"{model.name}: running unmodified and without fallbacks: {reason}"),
+            step_aside=lambda reason: say(f"{model.name}: running without fallbacks: {reason}"),
         )
         this.append(weakref.ref(session))
         session.__enter__()

@@ -32,6 +32,8 @@ from memfit.verification.verify import PROVEN, refuse_inexact, verified
 _FUNCTIONS: dict[Phase, str] = {"train": "train_function", "validation": "test_function"}
 _STEPS: dict[Phase, str] = {"train": "train_step", "validation": "test_step"}
 
+_DRAWS = "its step draws random numbers with tf.random, which cannot be repeated"
+
 
 @dataclass(frozen=True)
 class Recovery:
@@ -188,6 +190,9 @@ class Session:
             if self.plan.techniques:
                 raise
             return self._step_aside(phase, chain([data], iterator), f"tracing its step raised {type(error).__name__}")
+        if not self._steps[phase] and not self._protected[phase].repeatable:
+            # A plan was chosen or applied first, so Keras's own function cannot take over with its count of draws.
+            self._tell(f"{_DRAWS}; a later fit starts them over")
         self._steps[phase] += 1
         return self._run(phase, data, spec)
 
@@ -201,7 +206,7 @@ class Session:
             return f"tracing its step raised {type(error).__name__}"
         if not self._protected[phase].repeatable:
             # Each traced copy of a step counts its draws for itself.
-            return "its step draws random numbers with tf.random, which cannot be repeated"
+            return _DRAWS
         return None
 
     def _looks_at_batches(self, phase: Phase, protection: Protection, spec: Any) -> bool:
