@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+from networks import NETWORKS, VOCABULARY
+
 from memfit.framework import keras, tensorflow
 
 Row = Mapping[str, Any]
 
 # Keras does not compile recurrent layers that cuDNN can run, whatever `jit_compile` says.
-NOT_COMPILED = ("lstm", "gru")
+NOT_COMPILED = ("lstm", "gru", *(name for name, network in NETWORKS.items() if not network.compiled_by_xla))
 _APPLICATION_CLASSES = 1000
 _UNET_WIDTHS, _UNET_BOTTOM = (64, 128, 256, 512), 1024
 _VOCABULARY = {"transformer": 8192, "lstm": 10000}
 
 
 @contextmanager
-def built(row: Row) -> Iterator[Any]:
+def built(row: Row, *, jit: bool | str = "auto") -> Iterator[Any]:
     """The compiled model of a row, under its dtype policy; session and policy are put back afterwards."""
     config = keras().config
     before = config.dtype_policy()
@@ -26,11 +29,31 @@ def built(row: Row) -> Iterator[Any]:
     config.set_dtype_policy(row.get("policy") or "float32")
     try:
         model = _BUILDERS.get(row["model"], _application(row["model"]))(row["size"])
-        model.compile(_optimizer(row), keras().losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.compile(_optimizer(row), _loss(row), jit_compile=jit)
         yield model
     finally:
         config.set_dtype_policy(before)
         keras().backend.clear_session()
+
+
+def batch_of(row: Row, model: Any) -> tuple[Any, ...]:
+    """One batch of random samples, as `fit` takes them from a data set."""
+    network = NETWORKS.get(row["model"])
+    random, count = np.random.default_rng(0), row["batch"]
+    if network and network.inputs:
+        shape, dtype = network.inputs(row["size"])
+        return (random.random((count, *shape)).astype(dtype),)
+    samples = [
+        random.random((count, *each.shape[1:]), dtype="float32")
+        if tensorflow().as_dtype(each.dtype).is_floating
+        else random.integers(0, _VOCABULARY.get(row["model"], VOCABULARY), (count, *each.shape[1:])).astype("int32")
+        for each in model.inputs
+    ]
+    x = samples[0] if len(samples) == 1 else tuple(samples)
+    *dimensions, last = model.output_shape[1:]
+    if network and network.target == "values":
+        return x, random.random((count, *dimensions, last), dtype="float32")
+    return x, random.integers(0, last, (count, *dimensions)).astype("int32")
 
 
 def resident_bytes(model: Any, batch: int) -> int:
@@ -41,6 +64,13 @@ def resident_bytes(model: Any, batch: int) -> int:
         for each, dtype in zip(model.inputs, types, strict=True)
         if dtype.is_floating
     )
+
+
+def _loss(row: Row) -> Any:
+    network = NETWORKS.get(row["model"])
+    if network and network.target != "classes":
+        return "mean_squared_error" if network.target == "values" else None
+    return keras().losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def _optimizer(row: Row) -> Any:
@@ -172,4 +202,5 @@ _BUILDERS: dict[str, Callable[[int], Any]] = {
     "seedcnn": _seedcnn,
     "transformer": _transformer,
     "unet": _unet,
+    **{name: network.build for name, network in NETWORKS.items()},
 }

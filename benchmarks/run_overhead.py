@@ -5,7 +5,9 @@ Usage:
 
 A script trains a model for some epochs and times each from its second step on, so that tracing and compiling are left
 out. It runs under python and under `memfit run`, one process after the other, several rounds; the overhead compares the
-fastest epochs, which other work on the machine disturbs least. The bar is 3 % after the first step.
+fastest epochs, which other work on the machine disturbs least. XLA chooses kernels by timing them, which alone makes
+steps of two processes differ by up to 7 %, so the first process writes its choice down and the others take it over. The
+bar is 3 % after the first step.
 """
 
 import argparse
@@ -77,10 +79,23 @@ def step_seconds(command: list[str], name: str, folder: Path, *, jit: bool) -> t
     script, out = folder / "train.py", folder / "seconds.json"
     script.write_text(_SCRIPT, encoding="utf-8")
     arguments = [name, str(epochs), str(steps), "jit" if jit else "graph", str(out)]
-    subprocess.run([*command, str(script), *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, str(script), *arguments],
+        cwd=folder,
+        env={**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_same_kernels(folder)}".strip()},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     found = json.loads(out.read_text(encoding="utf-8"))
     # The first epoch has the profiled step and the first snapshot in it.
     return min(found["seconds"][1:]), found["gpu"]
+
+
+def _same_kernels(folder: Path) -> str:
+    """The option of XLA that writes the chosen kernels to a file, or reads them where they were written."""
+    kernels = folder / "kernels.txt"
+    written = kernels.exists() and kernels.stat().st_size
+    return f"--xla_gpu_{'load_autotune_results_from' if written else 'dump_autotune_results_to'}={kernels}"
 
 
 def compared(name: str, rounds: int, *, jit: bool) -> dict[str, Any]:

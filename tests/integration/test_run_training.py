@@ -151,6 +151,82 @@ def test_a_process_that_died_goes_on_from_its_last_snapshot(folder, plain):
     assert not list(folder.glob(".memfit*"))
 
 
+# Models that Keras builds no earlier than in the first step, with a step and optimizers of their own.
+OWN_STEP = """
+    import os, sys
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    keras.config.set_floatx("float64")
+    keras.utils.set_random_seed(0)
+
+    def network(*widths):
+        return keras.Sequential([keras.layers.Dense(each, activation="tanh") for each in widths])
+
+    class GAN(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.generator, self.critic = network(32, 32, 32, 8), network(32, 32, 32, 1)
+            self.optimizers = {"generator": keras.optimizers.Adam(), "critic": keras.optimizers.Adam(1e-2)}
+            self.seeds = keras.random.SeedGenerator(3)
+            self.mean_loss = keras.metrics.Mean(name="loss")
+            if "counter" in sys.argv:
+                self.counter = [tf.Variable(0.0, dtype="float64")]
+
+        def train_step(self, real):
+            made = lambda: self.generator(keras.random.normal((tf.shape(real)[0], 4), seed=self.seeds), training=True)
+            losses = {
+                "critic": lambda: tf.reduce_mean(self.critic(made()) ** 2 + (self.critic(real) - 1) ** 2),
+                "generator": lambda: tf.reduce_mean((self.critic(made()) - 1) ** 2),
+            }
+            for name, loss in losses.items():
+                with tf.GradientTape() as tape:
+                    value = loss()
+                weights = getattr(self, name).trainable_variables
+                self.optimizers[name].apply_gradients(zip(tape.gradient(value, weights), weights))
+            self.mean_loss.update_state(value)
+            if "counter" in sys.argv:
+                self.counter[0].assign_add(value)
+            return {"loss": self.mean_loss.result()}
+
+    class Dying(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if "die" in sys.argv and self.model.optimizers["critic"].iterations == 6 and not os.path.exists("died"):
+                open("died", "w").close()
+                os.abort()
+
+    data = np.random.default_rng(0).normal(size=(400, 8))
+    kept = []
+    for _ in range(2):
+        model = GAN()
+        model.compile()
+        model.fit(data, batch_size=100, epochs=3, verbose=0, shuffle=False, callbacks=[Dying()] if kept else [])
+        kept += [*model.variables, *(slot for each in model.optimizers.values() for slot in each.variables)]
+        kept += getattr(model, "counter", [])
+    np.savez("weights.npz", *[each.numpy() for each in kept])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [(), ("counter",)])
+def test_a_model_with_its_own_step_goes_on_with_all_that_it_trains(tmp_path, arguments):
+    (tmp_path / "train.py").write_text(textwrap.dedent(OWN_STEP))
+    _, plain = run([sys.executable, "train.py", *arguments], tmp_path)
+    done, weights = run([*RUN, "--snapshot-every", "0", "train.py", "die", *arguments], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("restarting with less memory") == 1
+    for ours, theirs in zip(weights, plain, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    if arguments:
+        # A variable that only the script holds: each fit begins anew.
+        assert "the train step changes variables that neither the model nor its optimizers hold" in done.stderr
+        assert "fit 2 continues from its beginning" in done.stderr
+    else:
+        assert "fit 1 is already finished; restoring its result" in done.stderr
+        assert "fit 2 continues from epoch 2, batch 2" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_script_is_not_started_again_for_ever(folder):
     done, _ = run([*RUN, "--restarts", "1", "train.py", "2", "3"], folder)

@@ -1,8 +1,19 @@
-"""An optimizer's slots, created whole or not at all."""
+"""A model's optimizers, and their slots, created whole or not at all."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from memfit.framework import keras
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """The optimizers of a model: the compiled one, and those it keeps as attributes, as GANs do."""
+    kind = keras().optimizers.Optimizer
+    held = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        held += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return list({id(each): each for each in held if isinstance(each, kind)}.values())
 
 
 @contextmanager

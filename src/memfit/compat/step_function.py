@@ -12,7 +12,11 @@ from importlib import import_module
 from typing import Any
 
 from memfit.compat.graph_gradients import gradients_kept_by_graphs
+from memfit.compat.optimizers import optimizers_of
 from memfit.framework import keras, tensorflow
+
+# Operations that only read a variable.
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 
 Step = Callable[[Any], Any]
 """`train_step` or `test_step`: from a batch to logs."""
@@ -26,7 +30,11 @@ class StateVariable:
     dtype: Any
     shape: tuple[int | None, ...]
     path: str
-    """Keras's path, or TensorFlow's name where Keras does not know the variable."""
+    """Keras's path, or a number where the model does not hold the variable."""
+    held: bool
+    """Whether the model, its metrics or its optimizers hold it, or Keras as its seed."""
+    changed: bool
+    """Whether the step may change it."""
 
     def read(self) -> Any:
         """Its value as an array."""
@@ -103,13 +111,20 @@ class StepFunction:
         paths = _paths(self._model)
         found: dict[int, StateVariable] = {}
         for concrete in self._traced:
-            for handle in _captured(concrete):
+            for handle, inside in _captured(concrete):
                 shape_and_type = _shape_and_type(handle)
                 if shape_and_type is None or id(handle) in found:
                     continue
                 shape, dtype = shape_and_type
-                name = paths.get(id(handle)) or f"variable {len(found)}"
-                found[id(handle)] = StateVariable(handle, dtype, shape, name)
+                path = paths.get(id(handle))
+                found[id(handle)] = StateVariable(
+                    handle,
+                    dtype,
+                    shape,
+                    path or f"variable {len(found)}",
+                    held=path is not None,
+                    changed=any(each.type not in _READS for each in inside.consumers()),
+                )
         return tuple(found.values())
 
     @property
@@ -194,10 +209,11 @@ def _reduced(outputs: Any, strategy: Any) -> Any:
     return import_module("keras.src.backend.tensorflow.trainer").reduce_per_replica(outputs, strategy, reduction="auto")
 
 
-def _captured(concrete: Any) -> Iterator[Any]:
-    for external, _ in concrete.graph.captures:
+def _captured(concrete: Any) -> Iterator[tuple[Any, Any]]:
+    """The handles of variables that a function uses, each with its tensor inside the function."""
+    for external, inside in concrete.graph.captures:
         if external.dtype == tensorflow().resource:
-            yield external
+            yield external, inside
 
 
 def _shape_and_type(handle: Any) -> tuple[tuple[int | None, ...], Any] | None:
@@ -220,8 +236,8 @@ def _operations(graph: Any) -> Iterator[Any]:
 
 def _paths(model: Any) -> dict[int, str]:
     """Keras's paths of variables by the identity of their handles."""
-    optimizers = [each for each in vars(model).values() if isinstance(each, keras().optimizers.Optimizer)]
-    variables = [*model.variables, *model.metrics_variables, *(v for each in optimizers for v in each.variables)]
+    slots = (slot for each in optimizers_of(model) for slot in each.variables)
+    variables = [*model.variables, *model.metrics_variables, *slots]
     paths = {id(each._value.handle): each.path for each in variables if getattr(each, "_value", None) is not None}
     generator = import_module("keras.src.backend.common.global_state").get_global_attribute("global_seed_generator")
     return paths if generator is None else {**paths, id(generator.state._value.handle): "Keras's global seed"}

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Protocol
 
+from memfit.compat.optimizers import optimizers_of
 from memfit.errors import InputError
 from memfit.estimation.composition import Kind
 from memfit.estimation.phases import GraphPhase, PhaseModel, PhasePrediction, XlaPhase
@@ -12,7 +13,7 @@ from memfit.estimation.regime import Regime
 from memfit.hardware.catalog import GPU, find_gpu
 from memfit.hardware.host import host_memory
 from memfit.trace.batch import batch_spec
-from memfit.trace.function import optimizers_of, step_function
+from memfit.trace.function import step_function
 from memfit.trace.own_step import OwnStep
 from memfit.trace.step import Phase, Step
 from memfit.trace.tracer import build, trace_step

@@ -128,9 +128,18 @@ def _remedy(found: "OomExplanation") -> list[tuple[str, str, int]]:
         ]
     if found.plan is not None:
         return _plan_rows(found, found.plan)
+    if _ran_by_itself(found):
+        needed = (found.peak_bytes or 0) + (found.asked_bytes or 0)
+        memory = f", or allow at least {format_size(needed)}, which this operation needs" if needed else ""
+        return [("to fit", f"run this line on fewer samples at a time{memory}", 2)]
     why = [("no plan", found.why_no_plan, 2)] if found.why_no_plan else []
     ask = "memfit.explain_oom(error, model, batch_size=...) also searches for a plan that fits"
     return [*why, ("to fit", f"{found.command}", 1), *([] if why else [("", ask, 1)])]
+
+
+def _ran_by_itself(found: "OomExplanation") -> bool:
+    """Whether the operation was no part of a step, and no model is known to have been trained."""
+    return found.op is None and found.op_type is not None and not found.compiled and found.batch_size is None
 
 
 def _plan_rows(found: "OomExplanation", plan: "Plan") -> list[tuple[str, str, int]]:

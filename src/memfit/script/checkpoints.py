@@ -50,6 +50,7 @@ class Checkpoints:
         keep: Where snapshots go.
         pace: When they are due.
         resumed: Where to begin; `None` is at the beginning.
+        complete: Whether the model and its optimizers hold all that training changes, so that a snapshot is of use.
     """
 
     # Keras sets these.
@@ -62,8 +63,17 @@ class Checkpoints:
         made: Checkpoints = object.__new__(as_keras_callback(plain))
         return made
 
-    def __init__(self, others: Sequence[Any], keep: Keep, pace: Pace, *, resumed: FitState | None) -> None:
+    def __init__(
+        self,
+        others: Sequence[Any],
+        keep: Keep,
+        pace: Pace,
+        *,
+        resumed: FitState | None,
+        complete: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__()
+        self._complete = complete
         self._others, self._keep, self._pace = others, keep, pace
         self._resumed = resumed
         self._epoch = 0 if resumed is None else resumed.epoch
@@ -125,6 +135,8 @@ class Checkpoints:
         """Take a snapshot; one that fails costs the snapshot, never the training."""
         began = time.perf_counter()
         try:
+            if not self._complete():
+                raise InputError("the train step changes variables that neither the model nor its optimizers hold.")
             state = FitState(
                 snapshot=take_snapshot(self.model),
                 epoch=epoch,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from memfit.errors import MemfitError
 from memfit.observe.events import SUFFIX
 from memfit.script.settings import Settings
 from memfit.script.words import say, say_once
@@ -167,5 +168,5 @@ def say_no_snapshot(error: Exception) -> None:
 
 
 def _reason(error: Exception) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())[:200]
-    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
+    text = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())[:200].rstrip(".")
+    return text if isinstance(error, OSError | MemfitError) else f"{type(error).__name__}: {text}"

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from memfit.techniques.together import fingerprint
 from memfit.train.fallbacks import smaller_plans
 from memfit.train.recovered import Recovered
 from memfit.train.session import Recovery, Session
+from memfit.train.snapshot import create_variables
 from memfit.units import format_size, size_literal
 from memfit.verification.samples import rows_of, spec_of
 from memfit.verification.verify import verified
@@ -122,11 +123,17 @@ class Sessions:
             self._decided[key] = replace(before, plan=Plan(**techniques), has_fallback=True)
 
     def _decide(self, model: Any, batch: Any, died: Progress | None) -> Decision:
-        rows, mark, spec = rows_of(batch), fingerprint(model), spec_of(batch, any_size=True)
+        spec = spec_of(batch, any_size=True)
+        if not all(each.built for each in model._flatten_layers(include_self=False)):
+            # Without weights it can neither be recognized nor asked for fallbacks. Errors are the step's to raise.
+            with suppress(Exception):
+                create_variables(model, spec)
+        rows, mark = rows_of(batch), fingerprint(model)
         if died is not None and died.model == mark and rows is not None:
             before = Plan(**died.techniques)
-            plan = self._first_exact(model, before, batch) or before
-            return Decision(plan, rows, spec, self._has_fallback(model, plan, rows))
+            smaller = self._first_exact(model, before, batch)
+            has_fallback = smaller is not None and self._has_fallback(model, smaller, rows)
+            return Decision(smaller or before, rows, spec, has_fallback)
         if (mark, rows) not in self._decided:
             plan, estimate = self._planned(model, batch, rows)
             self._decided[mark, rows] = Decision(plan, rows, spec, self._has_fallback(model, plan, rows), estimate)
@@ -237,4 +244,4 @@ def _what_would_fit(plan: Plan, *, numerics: Grade) -> str:
     elif numerics == "exact":
         options = ["--numerics close"]
     hint = f"; what would fit: {', or '.join(options)}" if options else ""
-    return f"running unmodified, with fallbacks when memory runs out{hint}"
+    return f"running unmodified{hint}"

@@ -3,7 +3,7 @@
 import signal
 
 from memfit.hardware.host import HostMemory, OomKills
-from memfit.units import format_size
+from memfit.units import format_size, size_literal
 
 # Those that TensorFlow, XLA and oneDNN die of; any of them may be a mistake in native code, or memory.
 _CAUSES: dict[int, str] = {
@@ -20,10 +20,19 @@ _CAUSES: dict[int, str] = {
     signal.SIGXFSZ: "the limit of file size (ulimit -f)",
     signal.SIGPIPE: "the program that read its output has ended",
 }
+# What a process dies of when TensorFlow, XLA or oneDNN find no memory and do not raise: a failed check, or a kernel
+# that writes to memory it was not given.
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 
 
 def death_line(
-    code: int, *, sender: int | None = None, before: OomKills, after: OomKills, host: HostMemory
+    code: int,
+    *,
+    sender: int | None = None,
+    before: OomKills,
+    after: OomKills,
+    host: HostMemory,
+    limit: int | None = None,
 ) -> str | None:
     """Say which signal ended a process, and why if that can be told.
 
@@ -33,6 +42,7 @@ def death_line(
         before: The kernel's counters when the script started.
         after: The same when it had ended.
         host: The host's memory.
+        limit: What the script's device was limited to.
 
     Returns:
         One line; `None` where no signal ended it, or only Ctrl-C did.
@@ -42,7 +52,8 @@ def death_line(
     if sender is not None:
         return f"the script was ended by {_name(-code)}, which process {sender} sent to memfit"
     cause = _killed(before, after, host) if -code == signal.SIGKILL else _CAUSES.get(-code)
-    return f"the script was ended by {_name(-code)}{f': {cause}' if cause else ''}"
+    more = f". The limit was {format_size(limit)}; try {size_literal(2 * limit)}" if limit and -code in CRASHES else ""
+    return f"the script was ended by {_name(-code)}{f': {cause}' if cause else ''}{more}"
 
 
 def _name(number: int) -> str:

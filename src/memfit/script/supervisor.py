@@ -21,11 +21,8 @@ from memfit.script import child
 from memfit.script.folder import Progress, RunFolder
 from memfit.script.program import interpreter_options
 from memfit.script.settings import Settings
-from memfit.script.signals import death_line
+from memfit.script.signals import CRASHES, death_line
 
-# What a process dies of when TensorFlow, XLA or oneDNN find no memory and do not raise: a failed check, or a kernel
-# that writes to memory it was not given.
-_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 # Passed on where another process sends them; those that come from the terminal reach the script anyway.
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -62,7 +59,14 @@ def supervise(settings: Settings, say: Say, *, look: Callable[[Path], None] | No
         while True:
             before = oom_kills()
             code, sender = _ended(_start(folder, mask))
-            line = death_line(code, sender=sender, before=before, after=oom_kills(), host=host_memory())
+            line = death_line(
+                code,
+                sender=sender,
+                before=before,
+                after=oom_kills(),
+                host=host_memory(),
+                limit=settings.device_limit,
+            )
             why = restart_reason(code, folder.progress())
             if why is None or settings.restarts == settings.most_restarts:
                 if line is not None:
@@ -86,7 +90,7 @@ def restart_reason(code: int, progress: Progress | None) -> str | None:
         return None
     if progress.out_of_memory is not None:
         return f"memory ran out in fit {progress.fit}, and the process could not recover: {progress.out_of_memory}"
-    if -code in _CRASHES:
+    if -code in CRASHES:
         name = signal.Signals(-code).name
         return f"the process was ended by {name} in fit {progress.fit}, which can happen when memory runs out"
     return None

@@ -1,7 +1,7 @@
 """One `fit` of a script: planned, recorded, kept alive, and taken up again where another process has left it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import BoundArguments
@@ -17,6 +17,7 @@ from memfit.script.sessions import Decision, Sessions
 from memfit.script.words import say
 from memfit.techniques.together import fingerprint
 from memfit.train.recovered import Recovered
+from memfit.train.snapshot import create_variables
 
 if TYPE_CHECKING:
     from memfit.script.fit_state import FitState
@@ -94,12 +95,15 @@ class WatchedFit:
     def prepare(self) -> None:
         """Open the model's session; Keras's `fit` calls it when the model is built and its train function is due."""
         watch, model = self._watch, self._model
-        if self._session is not None or (self._state is not None and self._state.finished):
+        if self._session is not None:
             return
+        if self._state is not None:
+            # So that there are variables to put the state into; one that does not match is not put back.
+            with suppress(Exception):
+                create_variables(model, feed.element_spec())
+            if self._state.finished:
+                return
         self._checkpoints.order_repeats = feed.order_repeats()
-        if self._state is not None and self._state.batch:
-            # So that there are metrics to put the sums of half an epoch into.
-            model._symbolic_build(data_batch=feed.element_spec())
         self._session = watch.sessions.open(
             model, self._while_it_lasts, self._recovered, self._decided, died=self._died_here
         )
@@ -160,7 +164,10 @@ class WatchedFit:
 
     def _make_checkpoints(self) -> Checkpoints:
         keep = partial(self._watch.folder.write_snapshot, self._number)
-        return Checkpoints(self._others, keep, self._watch.pace, resumed=self._state)
+        return Checkpoints(self._others, keep, self._watch.pace, resumed=self._state, complete=self._is_complete)
+
+    def _is_complete(self) -> bool:
+        return self._session is None or not self._session.changes_other_variables
 
 
 @contextmanager

@@ -85,15 +85,6 @@ def build_compiled(model: Any, batch: Any) -> None:
         model._symbolic_build(data_batch=batch)
 
 
-def optimizers_of(model: Any) -> list[Any]:
-    """The optimizers of a model: the compiled one, and those it keeps as attributes, as GANs do."""
-    kind = keras().optimizers.Optimizer
-    held = [getattr(model, "optimizer", None)]
-    for value in vars(model).values():
-        held += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-    return list({id(each): each for each in held if isinstance(each, kind)}.values())
-
-
 def trace_reason(error: Exception) -> str:
     """What Keras or TensorFlow raised, in one sentence: what the user can act on."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

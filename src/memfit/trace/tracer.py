@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from memfit.compat.optimizers import optimizers_of
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.hardware.catalog import GPU
@@ -13,7 +14,7 @@ from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
 from memfit.trace.calls import open_calls
 from memfit.trace.creation import created_at
-from memfit.trace.function import TraceError, build_optimizer, has_own_step, optimizers_of, trace
+from memfit.trace.function import TraceError, build_optimizer, has_own_step, trace
 from memfit.trace.loops import straighten, with_lists
 from memfit.trace.reader import layer_of, part_of, read_step
 from memfit.trace.source import sources_of

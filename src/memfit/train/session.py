@@ -9,7 +9,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any
 
-from memfit.compat.optimizers import built_whole
+from memfit.compat.optimizers import built_whole, optimizers_of
 from memfit.compat.step_function import (
     StepFunction,
     has_gradients_of_convolutions,
@@ -22,7 +22,6 @@ from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.technique import GRADES, Grade
-from memfit.trace.function import optimizers_of
 from memfit.train.fallbacks import Fallbacks
 from memfit.train.protection import Protection
 from memfit.train.recovered import Phase, Recovered
@@ -107,8 +106,21 @@ class Session:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every fallback has been tried."""
-        return self._fallbacks.exhausted
+        """Whether every fallback has been tried, or none can be exact: other steps draw other random numbers."""
+        return self._fallbacks.exhausted or (self.numerics == "exact" and self.draws)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the train step draws random numbers that cannot be drawn again."""
+        protection = self._protected.get("train")
+        return protection is not None and not protection.repeatable
+
+    @property
+    def changes_other_variables(self) -> bool:
+        """Whether the train step changes variables that neither the model nor its optimizers hold."""
+        protection = self._protected.get("train")
+        state = () if protection is None else protection.function.state
+        return any(each.changed and not each.held for each in state)
 
     def __enter__(self) -> "Session":
         if self._recovery is None and self._choose is None and not self.plan.techniques:
@@ -192,7 +204,7 @@ class Session:
             return self._step_aside(phase, chain([data], iterator), f"tracing its step raised {type(error).__name__}")
         if not self._steps[phase] and not self._protected[phase].repeatable:
             # A plan was chosen or applied first, so Keras's own function cannot take over with its count of draws.
-            self._tell(f"{_DRAWS}; a later fit starts them over")
+            self._tell(f"{_DRAWS}; a later fit or a restart starts them over")
         self._steps[phase] += 1
         return self._run(phase, data, spec)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from memfit.compat.optimizers import built_whole, optimizers_of
+from memfit.compat.step_function import StepFunction, without_optionals
 from memfit.errors import InputError
 from memfit.techniques.together import fingerprint
 
@@ -19,7 +21,7 @@ class Snapshot:
     model: str
     """Its fingerprint."""
     variables: tuple[np.ndarray, ...]
-    """Weights, statistics and seeds of the model, then its optimizer's."""
+    """Weights, statistics and seeds of the model, then those of its optimizers."""
     metrics: tuple[np.ndarray, ...]
     """What the metrics of the epoch have summed up so far."""
     random: tuple[Any, Any]
@@ -40,15 +42,22 @@ def take_snapshot(model: Any) -> Snapshot:
     )
 
 
+def create_variables(model: Any, spec: Any) -> None:
+    """Have a model's train step create what it creates when it is first traced: weights, slots, metrics.
+
+    Keras builds many models no earlier; a model that writes its own step may have several optimizers, and train
+    variables that building the model would not create.
+    """
+    with built_whole(optimizers_of(model)):
+        StepFunction(model, model.train_step).trace(without_optionals(spec))
+
+
 def restore_snapshot(model: Any, snapshot: Snapshot) -> None:
-    """Put a state back.
+    """Put a state back into a model that has its variables.
 
     Raises:
         InputError: If it is that of another model or optimizer; nothing has been touched then.
     """
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
     there = list(_variables(model))
     if snapshot.model != fingerprint(model) or _shapes(there) != _shapes(snapshot.variables):
         raise InputError(f"the snapshot is of another model or optimizer than {model.name!r} has now.")
@@ -69,7 +78,8 @@ def restore_snapshot(model: Any, snapshot: Snapshot) -> None:
 def _variables(model: Any) -> Iterator[Any]:
     metrics = {id(each) for each in model.metrics_variables}
     yield from (each for each in model.variables if id(each) not in metrics)
-    yield from getattr(model.optimizer, "variables", ())
+    for optimizer in optimizers_of(model):
+        yield from optimizer.variables
 
 
 def _shapes(values: Sequence[Any]) -> list[tuple[int, ...]]:

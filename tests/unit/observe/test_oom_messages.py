@@ -97,6 +97,12 @@ def test_a_graph_mode_error_in_words():
     assert 'memfit.plan(model, batch_size, budget="8GiB")' in shown
 
 
+def test_an_operation_outside_a_step_is_not_to_be_planned():
+    shown = " ".join(str(explain_oom(ResourceExhaustedError(text("eager")))).split())
+    assert "to fit run this line on fewer samples at a time, or allow at least 8.02 GiB, which this" in shown
+    assert "memfit.plan" not in shown
+
+
 def test_a_backward_operation_is_said_to_be_one():
     explained = explain_oom(NotFoundError(text("no_algorithm")))
     assert (explained.layer, explained.part) == ("second", "backward")

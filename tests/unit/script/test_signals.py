@@ -47,3 +47,8 @@ def test_a_signal_without_a_name_is_a_number():
 
 def test_the_sender_of_one_that_was_passed_on_is_named():
     assert line(-signal.SIGTERM, sender=42) == "the script was ended by SIGTERM, which process 42 sent to memfit"
+
+
+def test_a_crash_under_a_limit_may_be_memory_and_says_what_to_try():
+    assert line(-signal.SIGSEGV, limit=8 * 2**20).endswith("The limit was 8 MiB; try 16MiB")
+    assert "limit" not in line(-signal.SIGTERM, limit=8 * 2**20)
