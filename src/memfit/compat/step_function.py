@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from memfit.compat.graph_gradients import gradients_kept_by_graphs
-from memfit.compat.optimizers import optimizers_of
+from memfit.compat.variables import variables_of
 from memfit.framework import keras, tensorflow
 
 # Operations that only read a variable.
@@ -236,8 +236,8 @@ def _operations(graph: Any) -> Iterator[Any]:
 
 def _paths(model: Any) -> dict[int, str]:
     """Keras's paths of variables by the identity of their handles."""
-    slots = (slot for each in optimizers_of(model) for slot in each.variables)
-    variables = [*model.variables, *model.metrics_variables, *slots]
-    paths = {id(each._value.handle): each.path for each in variables if getattr(each, "_value", None) is not None}
+    paths = {
+        id(each._value.handle): each.path for each in variables_of(model) if getattr(each, "_value", None) is not None
+    }
     generator = import_module("keras.src.backend.common.global_state").get_global_attribute("global_seed_generator")
     return paths if generator is None else {**paths, id(generator.state._value.handle): "Keras's global seed"}

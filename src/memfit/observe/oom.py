@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from memfit.compat.variables import bytes_besides
 from memfit.errors import InputError, MemfitError
 from memfit.hardware import devices
 from memfit.hardware.host import host_memory
@@ -147,7 +148,15 @@ def _with_plan(found: OomExplanation, model: Any, numerics: Grade, data: Any) ->
     gpu = "cpu" if (found.device or "").startswith("CPU") else None
     try:
         # Nothing is run: the memory is full.
-        planner = Planner(model, found.batch_size or 0, gpu=gpu, jit=bool(model.jit_compile), data=data, prove=False)
+        planner = Planner(
+            model,
+            found.batch_size or 0,
+            gpu=gpu,
+            jit=bool(model.jit_compile),
+            data=data,
+            resident=bytes_besides(model, found.in_use_bytes or 0),
+            prove=False,
+        )
         plain = planner.plain
         found = replace(
             found,

@@ -209,7 +209,7 @@ def _last_moment(record: Record | None) -> float:
     if record is None:
         return 0.0
     steps, epochs, recoveries = record.steps, record.epochs, record.recoveries
-    return max(0.0, *(line.at for line in steps), *(line.at for line in epochs), *(line.at for line in recoveries))
+    return max((0.0, *(line.at for line in steps), *(line.at for line in epochs), *(line.at for line in recoveries)))
 
 
 def _seconds_since_start(record: Record | None) -> float:

@@ -9,7 +9,7 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,11 @@ class RunFolder:
         except (OSError, TypeError, ValueError) as error:
             self.forget_progress()
             say_once(f"after a crash the script cannot be restarted: {_reason(error)}. Training continues")
+
+    def begin_again(self) -> None:
+        """The script is started again: until it has chosen how to train with less, another restart would not help."""
+        if (progress := self.progress()) is not None:
+            self.write_progress(replace(progress, smaller=False, out_of_memory=None))
 
     def forget_progress(self) -> None:
         """Whatever happens from now on, it is not in a `fit`."""

@@ -6,9 +6,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memfit.compat.variables import bytes_besides
 from memfit.errors import MemfitError
 from memfit.estimation.estimate import Estimate, default_gpu
 from memfit.hardware.device_reader import DeviceReader
+from memfit.hardware.out_of_memory import out_of_memory
 from memfit.planning.applied import check
 from memfit.planning.plan import Plan
 from memfit.planning.planner import Planner
@@ -141,8 +143,14 @@ class Sessions:
 
     def _first_exact(self, model: Any, plan: Plan, batch: Any) -> Plan | None:
         for each in smaller_plans(model, plan, rows_of(batch) or 1, self._settings.numerics):
-            if self._settings.numerics != "exact" or verified(model, each.techniques, batch).exact:
+            if self._settings.numerics != "exact":
                 return each
+            verification = verified(model, each.techniques, batch)
+            if verification.exact:
+                return each
+            if verification.ran_out:
+                # Not even a few samples fit, and every one of them takes TensorFlow's ten seconds to fail.
+                return None
         return None
 
     def _has_fallback(self, model: Any, plan: Plan, rows: int | None) -> bool:
@@ -171,13 +179,20 @@ class Sessions:
                     gpu=None if self._device.name.startswith("GPU") else "cpu",
                     jit=bool(model.jit_compile),
                     data=batch,
-                    resident=self._resident(model),
+                    resident=bytes_besides(model, self._device.read()[0] or 0),
                 )
                 plan = planner.plan(budget, numerics=self._settings.numerics)
         except MemfitError as error:
             say(f"{name} is not planned: {error}")
             return Plan(), None
         except Exception as error:  # noqa: BLE001 (a plan is help, and the script has to run without)
+            if out_of_memory(error) is not None:
+                in_use = format_size(self._device.read()[0])
+                say(
+                    f"{name} is not planned: its weights and optimizer state do not fit in {format_size(budget)}, of "
+                    f"which {in_use} are in use; try --budget {size_literal(2 * budget)}"
+                )
+                return Plan(), None
             say(f"{name} is not planned: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
             return Plan(), None
         say(f"{name}: {_plain_sentence(planner.plain, budget, changed=not plan.feasible or bool(plan.techniques))}")
@@ -204,14 +219,6 @@ class Sessions:
                 return Plan()
         say(f"{model.name}: {plan_sentence(plan.to_dict())}")
         return plan
-
-    def _resident(self, model: Any) -> int:
-        """What the device holds besides the model: data, other models."""
-        in_use, _ = self._device.read()
-        optimizer = getattr(model, "optimizer", None)
-        own = [*model.variables, *getattr(optimizer, "variables", ()), *model.metrics_variables]
-        sizes = {id(each): int(each.value.dtype.size) * int(each.value.shape.num_elements()) for each in own}
-        return max(0, (in_use or 0) - sum(sizes.values()))
 
     def _card_limit(self) -> int | None:
         return default_gpu().default_limit if self._device.name.startswith("GPU") else None

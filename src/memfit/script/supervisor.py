@@ -75,6 +75,7 @@ def supervise(settings: Settings, say: Say, *, look: Callable[[Path], None] | No
             settings = replace(settings, restarts=settings.restarts + 1)
             try:
                 folder.write_settings(settings)
+                folder.begin_again()
             except OSError as error:
                 say(f"{why}; it cannot be restarted: {error.strerror}")
                 break

@@ -106,8 +106,8 @@ class Session:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every fallback has been tried, or none can be exact: other steps draw other random numbers."""
-        return self._fallbacks.exhausted or (self.numerics == "exact" and self.draws)
+        """Whether no fallback is left: all were tried, Keras's own function trains, or others draw other numbers."""
+        return self._fallbacks.exhausted or "train" in self._aside or (self.numerics == "exact" and self.draws)
 
     @property
     def draws(self) -> bool:

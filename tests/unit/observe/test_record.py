@@ -327,3 +327,12 @@ def test_names_are_of_the_process_and_never_taken_twice(tmp_path):
 def test_a_model_that_is_written_again_replaces_its_first_line(tmp_path):
     lines = [Model(at=1, model="net"), Model(at=2, model="other"), Model(at=3, model="net", batch_size=8)]
     assert read_record(write(tmp_path / "run.memfit.jsonl", lines)).models == (lines[2], lines[1])
+
+
+def test_a_record_without_a_step_is_gone_on_with(tmp_path):
+    path = tmp_path / "run.memfit.jsonl"
+    Recording(path, Run())
+    again = Recording(path, Run(), resume=True)
+    assert again.began_at == 0
+    again.close("failed", exit_code=1)
+    assert read_record(path).end.outcome == "failed"

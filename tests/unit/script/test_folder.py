@@ -32,6 +32,14 @@ def test_there_is_no_progress_before_the_first_fit(folder):
     assert folder.progress() is None
 
 
+def test_a_script_that_is_started_again_has_to_find_a_smaller_plan_first(folder):
+    folder.begin_again()
+    assert folder.progress() is None
+    folder.write_progress(Progress(1, True, "5-abc", {}, True, "OOM when allocating."))
+    folder.begin_again()
+    assert folder.progress() == Progress(1, True, "5-abc", {}, smaller=False)
+
+
 def test_only_the_last_snapshots_are_kept(folder, tmp_path):
     for fit in range(1, 31):
         folder.write_snapshot(fit, {"fit": fit})
