@@ -90,3 +90,44 @@ def test_a_module_xla_cannot_read_is_an_error_not_a_crash(run_child):
     """
     )
     assert "H200" in message
+
+
+@pytest.mark.slow
+def test_products_that_tritons_first_tiles_do_not_fit_are_compiled_without_triton(run_child):
+    method, peak, weights = run_child(
+        """
+    import keras, memfit
+
+    inputs = keras.Input((196, 384))
+    tensor = keras.layers.LayerNormalization()(inputs)
+    tensor = inputs + keras.layers.MultiHeadAttention(6, 64)(tensor, tensor)
+    outputs = keras.layers.Dense(10)(keras.layers.GlobalAveragePooling1D()(tensor))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "mse")
+    estimate = memfit.estimate(model, batch_size=64, gpu="H200", jit=True)
+    report([estimate.method, estimate.steady_peak.value, 4 * model.count_params()])
+    """
+    )
+    assert method == "XLA compiler"
+    # Weights and slots, and of the batch of 64 at least query, key and value.
+    assert peak > 3 * weights + 3 * 64 * 196 * 384 * 4
+
+
+def test_a_compiler_that_fails_costs_accuracy_and_no_more(run_child):
+    method, low, high = run_child(
+        """
+    import keras, memfit
+    from memfit.estimation import phases
+
+    def failing(*_):
+        raise phases.XlaCompilationError("the compiler does not like it.")
+
+    phases.compile_for = failing
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64), keras.layers.Dense(4)])
+    model.compile("adam", "mse")
+    estimate = memfit.estimate(model, batch_size=64, gpu="H200", jit=True)
+    report([estimate.method, estimate.steady_peak.low, estimate.steady_peak.high])
+    """
+    )
+    assert method == "HLO liveness, since XLA's compiler failed"
+    assert 0 < low < high

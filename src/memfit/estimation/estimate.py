@@ -179,7 +179,7 @@ class Estimate:
 
     @property
     def method(self) -> str:
-        """How it was predicted: "executor replay", "XLA compiler" or "HLO liveness"."""
+        """How it was predicted: "executor replay", "XLA compiler", or "HLO liveness" without its answer."""
         return self._train.method
 
     @property

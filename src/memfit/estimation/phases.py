@@ -10,7 +10,7 @@ from memfit.estimation.bfc import OutOfMemory
 from memfit.estimation.composition import Composition, Kind, compose_graph, compose_xla
 from memfit.estimation.graph import GraphModel
 from memfit.estimation.xla.compiled import CompiledStep
-from memfit.estimation.xla.deviceless import compile_for, missing_packages
+from memfit.estimation.xla.deviceless import XlaCompilationError, compile_for, missing_packages
 from memfit.estimation.xla.hlo import LoweredStep, lower_to_hlo
 from memfit.estimation.xla.steady import SteadyPeak, steady_peak, steady_peak_without_compiler
 from memfit.hardware.catalog import GPU
@@ -112,13 +112,14 @@ class XlaPhase:
         self._function, self._spec, self._gpu = function, spec, gpu
         self._variables, self._layers = variables, layers
         self._compiled: tuple[int, LoweredStep, CompiledStep | None] | None = None
+        self._method = "HLO liveness"
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
         """Compile the step, or scale the one compiled before; the band costs nothing here."""
         del band
         if self._compiled is None:
             lowered = lower_to_hlo(self._function, self._spec(batch))
-            self._compiled = (batch, lowered, compile_for(lowered.hlo, self._gpu) if uses_compiler() else None)
+            self._compiled = (batch, lowered, self._compile(lowered))
         compiled_at, lowered, compiled = self._compiled
         extra = [resident] if resident else []
         if compiled is None:
@@ -141,8 +142,20 @@ class XlaPhase:
             first_step=Peak(first, steady.low, max(first, min(limit, first_high))),
             reserved=_reserved(_grown(steady.value), steady, limit, growth),
             composition=compose_xla(compiled, parts, self._variables, self._layers),
-            method="HLO liveness" if compiled is None else "XLA compiler",
+            method=self._method,
         )
+
+    def _compile(self, lowered: LoweredStep) -> CompiledStep | None:
+        """What XLA's compiler says; `None` without it, or where it fails."""
+        if not uses_compiler():
+            return None
+        try:
+            compiled = compile_for(lowered.hlo, self._gpu)
+        except XlaCompilationError:
+            self._method = "HLO liveness, since XLA's compiler failed"
+            return None
+        self._method = "XLA compiler"
+        return compiled
 
 
 def uses_compiler() -> bool:

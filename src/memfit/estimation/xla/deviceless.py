@@ -37,6 +37,10 @@ _FLAGS = (
     "--xla_backend_optimization_level=0",
 )
 
+# Triton's matrix products have tiles that XLA would have timed. Without timing it takes its first guess, which some
+# products cannot be cut into ("Couldn't find output tile sizes"); cuBLAS, the other backend, needs none.
+_WITHOUT_TRITON = "--xla_gpu_enable_triton_gemm=false"
+
 # XLA calls NVIDIA's assembler, which a machine without a GPU need not have and which drops old cards over time. Nothing
 # here runs what it would make, so this answers in its place.
 _ASSEMBLER = """\
@@ -103,15 +107,24 @@ def compile_for(hlo: bytes, gpu: GPU, *, timeout: float = 300) -> CompiledStep:
 def _compile(hlo: bytes, gpu: GPU, target: str, timeout: float) -> bytes:
     """The sizes the executable reports as one line of JSON, then the optimised module."""
     deadline = time.monotonic() + timeout
+    try:
+        return _compile_with((), hlo, gpu, target, deadline, timeout)
+    except XlaCompilationError:
+        if time.monotonic() > deadline:
+            raise
+        return _compile_with((_WITHOUT_TRITON,), hlo, gpu, target, deadline, timeout)
+
+
+def _compile_with(flags: Sequence[str], hlo: bytes, gpu: GPU, target: str, deadline: float, timeout: float) -> bytes:
     with tempfile.TemporaryDirectory(prefix="memfit-xla-") as name:
         directory = Path(name)
         (directory / "module.pb").write_bytes(hlo)
         (directory / "target.txtpb").write_text(target, encoding="utf-8")
         _put_assembler(directory)
-        if wanted := _what_would_be_timed(directory, gpu, deadline, timeout):
+        if wanted := _what_would_be_timed(directory, flags, gpu, deadline, timeout):
             results = directory / "autotuning.txtpb"
             results.write_text(results_text(wanted, multiprocessors_of(gpu)), encoding="utf-8")
-            with _child(directory, f"--xla_gpu_load_autotune_results_from={results}") as child:
+            with _child(directory, *flags, f"--xla_gpu_load_autotune_results_from={results}") as child:
                 _wait(child, directory, gpu, deadline, timeout)
         sizes = json.loads((directory / "memory.json").read_text(encoding="utf-8"))
         dumps = list((directory / "dump").glob("*after_optimizations.hlo.pb"))
@@ -128,9 +141,11 @@ def _put_assembler(directory: Path) -> None:
     (programs / "ptxas").chmod(0o755)
 
 
-def _what_would_be_timed(directory: Path, gpu: GPU, deadline: float, timeout: float) -> tuple[Candidate, ...]:
+def _what_would_be_timed(
+    directory: Path, flags: Sequence[str], gpu: GPU, deadline: float, timeout: float
+) -> tuple[Candidate, ...]:
     """Compile as far as autotuning and say what XLA would have timed; all the way where that is nothing."""
-    with _child(directory) as child:
+    with _child(directory, *flags) as child:
         while child.poll() is None and time.monotonic() < deadline:
             log = _log(directory)
             found = candidates(log)
