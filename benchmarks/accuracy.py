@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines import grappler_peak, layer_sum
-from models import NOT_COMPILED, Row, built, resident_bytes
+from models import NOT_COMPILED, Row, batch_of, built, resident_bytes
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -173,13 +173,15 @@ def _unpredicted(row: Row) -> Outcome:
 
 def _predict(outcome: Outcome, model: Any, gpu: memfit.GPU) -> Outcome:
     case = outcome.case
+    batch = batch_of(case, model)
     started = time.perf_counter()
     estimate = memfit.estimate(
         model,
         batch_size=case["batch"],
         gpu=gpu,
         jit=case.get("jit", False),
-        resident=resident_bytes(model, case["batch"]),
+        data=batch if len(batch) > 1 else batch[0],
+        resident=resident_bytes(case, model),
     )
     peak = estimate.limited(case["limit_mb"] * MIB) if case.get("limit_mb") else estimate.steady_peak
     outcome = replace(outcome, seconds=time.perf_counter() - started, method=estimate.method)

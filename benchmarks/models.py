@@ -1,7 +1,6 @@
 """The models of the truth files, as they were measured: a truth row to a compiled Keras model."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -56,14 +55,10 @@ def batch_of(row: Row, model: Any) -> tuple[Any, ...]:
     return x, random.integers(0, last, (count, *dimensions)).astype("int32")
 
 
-def resident_bytes(model: Any, batch: int) -> int:
-    """What `Dataset.from_tensors`, which the rows were measured with, keeps on the GPU: float inputs."""
-    types = [tensorflow().as_dtype(each.dtype) for each in model.inputs]
-    return sum(
-        batch * math.prod(each.shape[1:]) * dtype.size
-        for each, dtype in zip(model.inputs, types, strict=True)
-        if dtype.is_floating
-    )
+def resident_bytes(row: Row, model: Any) -> int:
+    """What `Dataset.from_tensors`, which the rows were measured with, keeps on the GPU: what is not integers."""
+    arrays = keras().tree.flatten(batch_of(row, model))
+    return sum(each.nbytes for each in arrays if not np.issubdtype(each.dtype, np.integer))
 
 
 def _loss(row: Row) -> Any:

@@ -120,7 +120,7 @@ def predict(outcomes: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]
         row = run.row
         with built(row) as whole:
             model = memfit.slim(whole, **run.slim) if run.slim else whole
-            batch, kept = row["batch"], resident_bytes(model, row["batch"])
+            batch, kept = row["batch"], resident_bytes(row, model)
             with memfit.applied(model, plan_of(case) or memfit.Plan()):
                 found = memfit.estimate(model, batch_size=batch, gpu=gpu, jit=_REGIMES[case.regime], resident=kept)
             predicted = found.steady_peak.value

@@ -10,6 +10,7 @@ import pytest
 import memfit
 from memfit.errors import InputError
 from memfit.trace.function import TraceError
+from memfit.trace.target import load_target
 from memfit.trace.tracer import trace_step
 from memfit.units import MIB
 
@@ -235,6 +236,37 @@ def test_the_processor_is_a_device_too(estimate):
     assert here.breakdown()["workspace"] == 0
     with pytest.raises(InputError, match="GPUs only"):
         memfit.estimate(small_cnn(), batch_size=64, gpu="cpu", jit=True)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: keras.layers.Bidirectional(keras.layers.LSTM(8), name="recurrent"),
+        lambda: keras.layers.RandomRotation(0.1, name="recurrent"),
+    ],
+)
+def test_what_keras_trains_without_xla_is_predicted_without(layer):
+    shape = (8, 8) if "Bi" in type(layer()).__name__ else (8, 8, 3)
+    model = keras.Sequential([keras.Input(shape), layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    found = memfit.estimate(model, batch_size=4, gpu="H200", jit=True)
+    assert found.regime == "graph"
+    assert "does not support XLA, so Keras does without" in found.regime_reason
+
+
+@pytest.mark.parametrize(
+    ("given", "regime"), [("", "xla"), ("jit_compile=False", "graph"), ("jit_compile=True", "xla")]
+)
+def test_what_a_function_compiled_with_is_remembered(tmp_path, given, regime):
+    (tmp_path / "made.py").write_text(
+        "import keras\n"
+        "def made():\n"
+        "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
+        f"    model.compile('sgd', 'mse', {given})\n"
+        "    return model\n"
+    )
+    model = load_target(f"{tmp_path / 'made.py'}:made", input_shape=None, optimizer=None, loss=None, policy=None)
+    assert memfit.estimate(model, batch_size=4, gpu="H200").regime == regime
 
 
 def memfit_estimate(*arguments):

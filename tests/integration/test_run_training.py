@@ -236,6 +236,16 @@ def test_a_script_is_not_started_again_for_ever(folder):
 
 
 @pytest.mark.slow
+def test_a_script_that_cannot_run_twice_is_told_why_it_was_started_again(folder):
+    script = folder / "train.py"
+    script.write_text("import os\nos.mkdir('made')\n" + script.read_text())
+    done, _ = run([*RUN, "train.py", "2"], folder)
+    assert done.returncode == 1
+    assert "FileExistsError" in done.stderr
+    assert "memfit: it was restarted because the process was ended by SIGABRT in fit 2" in done.stderr
+
+
+@pytest.mark.slow
 def test_without_recovery_an_error_is_explained_after_its_traceback(folder):
     done, _ = run([*RUN, "--limit", "24MiB", "--no-recover", "train.py"], folder)
     assert done.returncode == 1

@@ -56,6 +56,7 @@ def supervise(settings: Settings, say: Say, *, look: Callable[[Path], None] | No
         if not settings.record:
             settings = replace(settings, record=str(folder.spare_record))
         folder.write_settings(settings)
+        first: str | None = None
         while True:
             before = oom_kills()
             code, sender = _ended(_start(folder, mask))
@@ -71,7 +72,11 @@ def supervise(settings: Settings, say: Say, *, look: Callable[[Path], None] | No
             if why is None or settings.restarts == settings.most_restarts:
                 if line is not None:
                     say(line)
+                if first is not None and code != 0:
+                    # A script may fail when it runs again, such as over a folder it made; that was not the cause.
+                    say(f"it was restarted because {first}")
                 break
+            first = first or why
             settings = replace(settings, restarts=settings.restarts + 1)
             try:
                 folder.write_settings(settings)

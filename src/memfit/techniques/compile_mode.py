@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from memfit.errors import InputError
-from memfit.estimation.regime import resolve_regime
+from memfit.estimation.regime import layers_without_xla
 from memfit.framework import tensorflow
 from memfit.techniques.instance import replaced, retraced
 from memfit.techniques.technique import Verdict
@@ -39,7 +39,10 @@ def check(model: Any, value: Any) -> Verdict:
             "Leave tf.config.experimental.enable_op_determinism() out, or pass jit=False."
         )
     # On a machine with a GPU, an LSTM or GRU uses cuDNN, which XLA cannot compile.
-    resolve_regime(model, True, gpu=bool(tensorflow().config.list_physical_devices("GPU")))
+    if unsupported := layers_without_xla(model, gpu=bool(tensorflow().config.list_physical_devices("GPU"))):
+        raise InputError(
+            f"jit=True, but {unsupported[0]!r} does not support XLA there. Leave jit out or pass jit=False."
+        )
     return _verdict(model, value, "the same operations, compiled together by XLA; equal to rounding")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from memfit.compat.compile_arguments import remembering_jit
 from memfit.errors import InputError
 from memfit.framework import keras
 from memfit.trace.source import recording_sources
@@ -59,7 +60,7 @@ def load_target(
         if target.endswith(".keras"):
             model = _load_saved(target, policy)
         else:
-            with recording_sources():
+            with recording_sources(), remembering_jit():
                 model = _call(_find_function(target), target, input_shape)
         _build(model, input_shape, target)
         _compile(model, optimizer, loss)
