@@ -70,9 +70,12 @@ def _paces(cores: int) -> Iterator[_Pace]:
     # A batch begins and ends on one core: the more cores, the more batches it takes to keep all of them at work.
     # Two pictures for each core, as the next is to be there when one is done.
     batches = max(2, cores // _CORES_TO_A_BATCH)
-    yield _Pace(batches, 2, -(-2 * cores // batches))
+    decodes = -(-2 * cores // batches)
+    yield _Pace(batches, 2, decodes)
     while batches > 1:
-        yield _Pace(batches, 1, -(-2 * cores // batches))
+        yield _Pace(batches, 1, decodes)
+        # Rounded down: fewer batches never decode more pictures at once.
+        decodes = batches * decodes // (batches // 2)
         batches //= 2
     while True:
         yield _Pace(1, 1, cores)

@@ -1,7 +1,7 @@
 """What a budget means, as arithmetic: no file is opened here."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as some
 
 from memfit.data.deciding import decide
@@ -64,6 +64,14 @@ def test_nothing_that_is_decided_exceeds_the_budget(facts, splits, budget, cores
         assert min(decision.prefetch, decision.parallel_batches, decision.parallel_decodes) >= 1
 
 
+@example(
+    measured(read=0.0, decode=0.0625, encoded=1, sample=4151503),
+    [Split(name="train", samples=71, batch_size=71, augmented=False)],
+    10_258_012_355,
+    10_258_341_448,
+    44,
+    False,
+)
 @given(some_measured, some_splits, some_budget, some_budget, some_cores, some.booleans())
 def test_a_larger_budget_never_gives_a_worse_cache(facts, splits, one, other, cores, disk):
     small, large = sorted((one, other))
