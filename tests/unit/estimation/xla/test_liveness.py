@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from memfit.estimation.xla.liveness import estimate_temporaries
@@ -12,12 +14,10 @@ class Builder:
     def __init__(self):
         self.instructions = []
 
-    def add(self, opcode, *operands, size=KB, called=()):
+    def add(self, opcode, *operands, size=KB, dimensions=None, **details):
         number = len(self.instructions) + 1
-        shape = Shape("f32", (size // 4,), size)
-        self.instructions.append(
-            Instruction(number, f"{opcode}.{number}", opcode, shape, operands=operands, called=called)
-        )
+        shape = Shape("f32", dimensions or (size // 4,), math.prod(dimensions) * 4 if dimensions else size)
+        self.instructions.append(Instruction(number, f"{opcode}.{number}", opcode, shape, operands=operands, **details))
         return number
 
     def program(self, root, aliases=None):
@@ -124,6 +124,44 @@ def test_the_peak_is_explained_by_the_buffers_named():
     assert [buffer.size for buffer in estimate.at_peak] == [30 * KB, 20 * KB]
     assert estimate.temp_bytes == max(moment.live for moment in estimate.timeline)
     assert estimate.low < estimate.temp_bytes < estimate.high
+
+
+def test_gradients_that_nobody_reads_are_not_computed():
+    hlo = Builder()
+    image, weights = hlo.add("parameter"), hlo.add("parameter")
+    frozen = hlo.add("convolution", image, weights)
+    trained = hlo.add("convolution", frozen, weights)
+    for _ in range(5):
+        hlo.add("convolution", trained, weights, size=100 * KB)  # the frozen layer's own gradient
+    assert hlo.temporaries(hlo.add("reduce", trained, size=4)) == 2 * KB
+
+
+def test_a_product_with_a_vector_is_fused_with_what_it_reads():
+    # Bilinear resizing: nine neighbours of each pixel, weighted and summed.
+    def needed(*, free):
+        hlo = Builder()
+        image = hlo.add("parameter", dimensions=(4, 4, 64))
+        neighbours = hlo.add("gather", image, dimensions=(8, 8, 9, 64))
+        weights = hlo.add("parameter", dimensions=(8, 8, 9, free) if free > 1 else (8, 8, 9))
+        resized = hlo.add(
+            "dot",
+            weights,
+            neighbours,
+            dimensions=(8, 8, free, 64) if free > 1 else (8, 8, 64),
+            contracting=((2,), (2,)),
+        )
+        moved = hlo.add("transpose", resized, dimensions=(64, 8, 8, free) if free > 1 else (64, 8, 8))
+        return hlo.temporaries(hlo.add("convolution", moved, image, size=4))
+
+    assert needed(free=1) == 8 * 8 * 64 * 4 + 4
+    assert needed(free=2) >= 8 * 8 * 9 * 64 * 4
+
+
+def test_a_product_that_sums_nothing_is_fused():
+    hlo = Builder()
+    gradient, weights = hlo.add("parameter", dimensions=(8, 8, 64)), hlo.add("parameter", dimensions=(8, 8, 9))
+    spread = hlo.add("dot", weights, gradient, dimensions=(8, 8, 9, 64), contracting=((), ()))
+    assert hlo.temporaries(hlo.add("scatter", spread, dimensions=(4, 4, 64))) == 4 * 4 * 64 * 4
 
 
 def test_an_empty_step_needs_nothing():
