@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from memfit.estimation.bfc import OutOfMemory
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
 from memfit.estimation.workspace import Workspace, autotuning_workspace, cpu_workspace, steady_workspace
@@ -23,13 +24,13 @@ class GraphPrediction:
     """A step at a batch size, replayed."""
 
     replay: Replay
-    """The middle one of several."""
+    """The one in the order that TensorFlow keeps unless threads interfere."""
     program: Program
     """The program that reached its peak."""
     step: Step
     """The step it belongs to: the one traced, or its other outcome."""
     steady_peaks: tuple[int, ...]
-    """The steady peaks of all replays, lowest first."""
+    """The steady peaks of all replays, lowest first; the limit for one that ran out of memory in another order."""
 
 
 class GraphModel:
@@ -59,35 +60,36 @@ class GraphModel:
             band: Also replay perturbed orders.
 
         Raises:
-            OutOfMemory: If it does not fit.
+            OutOfMemory: If it does not fit in the order that TensorFlow keeps unless threads interfere.
         """
-        runs = []
         on_gpu = self.step.device == "GPU"
-        variants = _ON_GPU if on_gpu else _ON_CPU
-        for seed, descending in variants if band else variants[:1]:
+        growth = growth and on_gpu
+        runs: list[tuple[Replay, list[Program]]] = []
+        peaks: list[int] = []
+        out_of_memory = False
+        for seed, descending in _ON_GPU if on_gpu else _ON_CPU:
+            # Where everything is one region, there is no direction.
+            if (seed is not None and not band) or (descending and not growth):
+                continue
             programs, first = self._programs(batch, seed)
-            result = replay(
-                self.step,
-                programs,
-                first,
-                limit=limit,
-                growth=growth and on_gpu,
-                resident=resident,
-                descending=descending,
-            )
-            runs.append((result, programs))
-        plain = runs[0]
-        runs.sort(key=lambda run: run[0].steady_peak)
-        if self.step.has_loops:
-            result, programs = runs[-1]  # a backward loop runs ahead of the sums of its weights' gradients
-        elif on_gpu:
-            # The middle one; of two middle ones the upper, because a peak is the most of many steps.
-            result, programs = runs[len(runs) // 2]
-        else:
-            result, programs = plain  # a CPU's other orders are rare, and far from it
+            try:
+                result = replay(
+                    self.step, programs, first, limit=limit, growth=growth, resident=resident, descending=descending
+                )
+            except OutOfMemory:
+                if seed is None:
+                    raise
+                out_of_memory = True
+            else:
+                if seed is None or self.step.has_loops:
+                    runs.append((result, programs))
+                peaks.append(result.steady_peak)
+        # Of the two ways to hand out regions the one that takes more, as a peak is the most of many steps; so does a
+        # backward loop, which runs ahead of the sums of its weights' gradients.
+        result, programs = max(runs, key=lambda run: run[0].steady_peak)
         at = result.peak_program
-        peaks = tuple(run.steady_peak for run, _ in runs)
-        return GraphPrediction(result, programs[at], self._outcomes()[at], peaks)
+        peaks = sorted(peaks) + ([limit] if out_of_memory else [])
+        return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks))
 
     def _programs(self, batch: int, seed: int | None) -> tuple[list[Program], Program]:
         """The steady programs and the first one, kept for the batch size asked for last."""

@@ -5,8 +5,9 @@ checked against every allocation of recorded steps on an H200.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from memfit.trace.step import Op
+from memfit.trace.step import REDUCTIONS, Op
 
 # The output is the input's buffer, whatever else holds it; what is popped from a list is a part of the list.
 ALIASES = frozenset(
@@ -45,9 +46,15 @@ _ELEMENTWISE_2 = frozenset(
     "TanhGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad SoftplusGrad SoftsignGrad".split()
 )
 
-
-# The beginnings of the types of operations that hold more than inputs and outputs while they run.
-NEED_MORE = ("Conv2D", "Conv3D", "_FusedConv2D", "Softmax", "LogSoftmax", "Einsum", "MaxPool3D", "AvgPool3D")
+# Outputs that are taken after scratch memory; others come before it.
+AFTER_SCRATCH = {"CudnnRNNV3": 3}
+# The beginnings of the types of operations that hold more than inputs and outputs while they run on a GPU, and on both.
+NEED_MORE = (
+    *("Conv2D", "Conv3D", "_FusedConv2D", "Softmax", "LogSoftmax", "MaxPool3D", "AvgPool3D"),
+    "CudnnRNN",
+)
+NEED_MORE_EVERYWHERE = frozenset(("Einsum", *REDUCTIONS))
+_DIMENSIONS_OF_A_REDUCTION = 3
 
 
 def forwardable(op: Op, output: int) -> Sequence[int]:
@@ -81,10 +88,39 @@ def temporaries(op: Op, output_bytes: int, input_bytes: Sequence[int]) -> list[i
     return []
 
 
-def convolution_temporaries(kind: str, image: int, filters: int) -> list[int]:
-    """What TensorFlow's convolution kernels copy around cuDNN."""
-    # The filter in cuDNN's order; for a gradient by the input also a second whole result that is swapped in.
-    return [filters, image] if kind == "input" else [filters]
+def convolution_temporaries(kind: str, image: int, padded: int, filters: int) -> tuple[Sequence[int], Sequence[int]]:
+    """What TensorFlow's convolution kernels copy for cuDNN before they take its scratch memory, and after that."""
+    # The filter in cuDNN's order; for a gradient by the input also a second whole result that is swapped in, without
+    # the padding where there is one.
+    is_padded = padded != image
+    if kind == "input":
+        return (filters, padded), (image,) if is_padded else ()
+    return (padded, filters) if is_padded else (filters,), ()
+
+
+def recurrent_temporaries(op: Op, output_bytes: Sequence[int], input_bytes: Sequence[int]) -> list[int]:
+    """The copies in float32 that a recurrent layer in bfloat16 computes with (cudnn_rnn_ops.cc)."""
+    if op.outputs[0].dtype != "bfloat16":
+        return []
+    if op.type == "CudnnRNNV3":
+        return [2 * size for size in (*input_bytes[:4], *output_bytes[:3])]
+    # Input, states, weights and results, their gradients, and what was kept: that is float32 already, and copied.
+    sequence, state, cell, weights = input_bytes[:4]
+    result, kept = input_bytes[5], input_bytes[11]
+    states = [2 * size for size in (state, cell)] * 3
+    return [*(2 * size for size in (sequence, weights, result, result, sequence, weights)), *states, kept]
+
+
+def is_reduced_in_pieces(dimensions: Sequence[int], axes: Sequence[int]) -> bool:
+    """Whether a reduction first copies its input, to have what it reduces in one piece (reduction_ops_common.h).
+
+    Neighbouring dimensions that are all reduced or all kept are one to the kernel, and those of size 1 belong to any;
+    it copes with three, as in group normalisation's `[samples, height x width, groups, channels]` over the second and
+    the fourth it does not.
+    """
+    reduced = {axis % len(dimensions) for axis in axes} if dimensions else set()
+    kinds = [number in reduced for number, size in enumerate(dimensions) if size != 1]
+    return sum(1 for before, after in pairwise([None, *kinds]) if before != after) > _DIMENSIONS_OF_A_REDUCTION
 
 
 def _einsum(equation: str, output_bytes: int, input_bytes: Sequence[int]) -> list[int]:

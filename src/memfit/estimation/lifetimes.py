@@ -11,20 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memfit.estimation.kernels import (
+    AFTER_SCRATCH,
     ALIASES,
     ALIASES_IF_SAME_SIZE,
     CHEAP,
     MERGED,
     NEED_MORE,
+    NEED_MORE_EVERYWHERE,
     ONE_BY_ONE,
     REWRITTEN,
     convolution_temporaries,
     forwardable,
+    is_reduced_in_pieces,
+    recurrent_temporaries,
     temporaries,
 )
 from memfit.estimation.workspace import Workspace, convolution, reserve_space
 from memfit.hardware import onednn
-from memfit.trace.step import Op, Step
+from memfit.trace.step import REDUCTIONS, Op, Step
 
 # How many consumers of an operation are walked in their order; more are in that of their addresses (edgeset.h).
 _WALKED_IN_ORDER = 8
@@ -240,13 +244,17 @@ class _Walk:
                 for index in range(len(sizes))
             ]
         outputs: list[int | None] = []
+        late = AFTER_SCRATCH.get(op.type)
         for index, size in enumerate(sizes):
-            if not size:
+            if not size or index == late:
                 outputs.append(None)
                 continue
             forwarded = self._forwarded(number, op, index, inputs)
             outputs.append(self._allocate(size, number) if forwarded is None else forwarded)
-        self._scratch(number, op)
+        held = self._scratch(number, op)
+        if late is not None and sizes[late]:
+            outputs[late] = self._allocate(sizes[late], number)
+        self._give_back(held, number)
         return outputs
 
     def _is_alias(self, number: int, op: Op) -> bool:
@@ -291,14 +299,17 @@ class _Walk:
                 return buffer
         return None
 
-    def _scratch(self, number: int, op: Op) -> None:
-        held = [self._allocate(size, number, temporary=True) for size in self._temporaries(number, op) if size]
+    def _scratch(self, number: int, op: Op) -> list[int]:
+        """What an operation takes while it runs, or what is given back when it does."""
+        before, after = self._temporaries(number, op)
+        held = [self._allocate(size, number, temporary=True) for size in before if size]
         if workspace := self.workspace(self.step, number, self.batch):
             held.append(self._allocate(workspace, number, temporary=True, workspace=True))
+        held += [self._allocate(size, number, temporary=True) for size in after if size]
         if held and self._runs_several_at_once:
             # Gradients by the input and by the filter have the same input, and run at the same time.
             held, self.still_held = self.still_held, held
-        self._give_back(held, number)
+        return held
 
     def _give_back(self, scratch: list[int], number: int) -> None:
         for buffer in scratch:
@@ -309,19 +320,25 @@ class _Walk:
         """Whether this is one of the orders of a CPU in which threads get into each other's way."""
         return self.step.device == "CPU" and self.random is not None
 
-    def _temporaries(self, number: int, op: Op) -> list[int]:
-        # The copies are cuDNN's; a CPU's kernels work in place.
-        if not op.type.startswith(NEED_MORE) or (self.step.device == "CPU" and op.type != "Einsum"):
-            return []
+    def _temporaries(self, number: int, op: Op) -> tuple[Sequence[int], Sequence[int]]:
+        """What an operation takes before its scratch memory, and after it."""
+        # Most copies are cuDNN's; a CPU's kernels work in place.
+        on_gpu = self.step.device == "GPU"
+        if op.type not in NEED_MORE_EVERYWHERE and not (on_gpu and op.type.startswith(NEED_MORE)):
+            return (), ()
         conv = convolution(self.step, number, self.batch)
         if conv is not None:
-            return (
-                []
-                if conv.is_matrix_product
-                else convolution_temporaries(conv.kind, conv.image_bytes, conv.filter_bytes)
-            )
+            if conv.is_matrix_product:
+                return (), ()
+            return convolution_temporaries(conv.kind, conv.image_bytes, conv.padded_bytes, conv.filter_bytes)
         input_bytes = [self.sizes[source][output] for source, output in op.inputs]
-        return temporaries(op, self.sizes[number][0] if self.sizes[number] else 0, input_bytes)
+        if op.type in REDUCTIONS:
+            axes = op.attributes.get("axes")
+            in_pieces = isinstance(axes, list) and is_reduced_in_pieces(self._dimensions(*op.inputs[0]), axes)
+            return (input_bytes[:1] if in_pieces else ()), ()
+        if op.type.startswith("CudnnRNN"):
+            return recurrent_temporaries(op, self.sizes[number], input_bytes), ()
+        return temporaries(op, self.sizes[number][0] if self.sizes[number] else 0, input_bytes), ()
 
     def _assign(self, op: Op, inputs: Sequence[int | None], number: int) -> None:
         new = inputs[1] if len(inputs) > 1 else None

@@ -4,6 +4,8 @@ The rules are causes, seen in every convolution of 22 models on an H200 (cuDNN 9
 
 - float32 in NCHW runs on TF32 tensor-core kernels that want NHWC: workspace = input + output + filter, converted;
 - a filter gradient adds partial results, as many as fit 9 MiB, at most 15;
+- its tensor cores take channels in fours, so the three channels of a picture that is put out become four;
+- a `same` convolution that pads one side more than the other runs on a padded copy of its input;
 - half precision is NHWC already and takes next to nothing; 1x1 convolutions are plain matrix products there;
 - autotuning also tries FFT kernels, whose workspace is the filter bank in the frequency domain, twice.
 """
@@ -27,6 +29,8 @@ _SMALL_IMAGE = 20
 # Each autotuning trial writes to a copy of the output between two red zones (redzone_allocator.h: 8 MiB a side).
 _RED_ZONES = 16 * MIB
 _TENSOR_CORE_FP32 = (8, 0)
+# TF32 kernels read four channels at once.
+_VECTOR = 4
 
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "_FusedConv2D")
 
@@ -38,6 +42,8 @@ class Convolution:
     kind: Literal["forward", "fused", "input", "filter"]
     """`forward`, `fused` (forward with bias and activation), `input` or `filter`: what is computed."""
     image_bytes: int
+    padded_bytes: int
+    """The image with what TensorFlow pads itself: a row and a column where both sides would not get the same."""
     result_bytes: int
     filter_bytes: int
     item_bytes: int
@@ -78,20 +84,40 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     if image_shape is None or filter_shape is None or None in sizes:
         return None
     last = str(op.attributes.get("data_format", "NHWC")).endswith("C")
-    strides = op.attributes.get("strides", [])
+    strides = _spatial(op, "strides", last=last)
+    spatial, kernel = image_shape[1:-1] if last else image_shape[2:], filter_shape[:-2]
+    image_bytes = padded_bytes = sizes[0] or 0
+    if op.attributes.get("padding") == "SAME" and (dilations := _spatial(op, "dilations", last=last)):
+        for size, width, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
+            padded_bytes = padded_bytes * (size + _uneven_padding(size, width, stride, dilation)) // size
     return Convolution(
         kind=kind,
-        image_bytes=sizes[0] or 0,
+        image_bytes=image_bytes,
+        padded_bytes=padded_bytes,
         result_bytes=sizes[1] or 0,
         filter_bytes=sizes[2] or 0,
         item_bytes=image.item_bytes,
-        kernel=filter_shape[:-2],
-        spatial=image_shape[1:-1] if last else image_shape[2:],
+        kernel=kernel,
+        spatial=spatial,
         channels=(filter_shape[-2], filter_shape[-1]),
         batch=image_shape[0],
-        strided=isinstance(strides, list) and any(stride > 1 for stride in strides),
+        strided=any(stride > 1 for stride in strides),
         channels_last=last,
     )
+
+
+def _spatial(op: Op, name: str, *, last: bool) -> list[int]:
+    """An attribute with a number for every dimension, of the spatial ones alone."""
+    values = op.attributes.get(name)
+    if not isinstance(values, list):
+        return []
+    return values[1:-1] if last else values[2:]
+
+
+def _uneven_padding(size: int, width: int, stride: int, dilation: int) -> int:
+    """1 where "same" pads one side more than the other, which cuDNN cannot (conv_ops_gpu.cc), else 0."""
+    outputs = -(-size // stride)
+    return max(0, (outputs - 1) * stride + (width - 1) * dilation + 1 - size) % 2
 
 
 def cpu_workspace(step: Step, index: int, batch: int) -> int:
@@ -122,7 +148,8 @@ def autotuning_workspace(capability: tuple[int, int] | None, limit: int | None =
 def _steady(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> int:
     op = step.ops[index]
     if op.type.startswith("CudnnRNN"):
-        return _recurrent(step, op, batch)
+        layer = _recurrent(step, op, batch)
+        return layer.scratch_bytes if layer else 0
     conv = convolution(step, index, batch)
     if conv is None or conv.is_matrix_product:
         return 0
@@ -140,19 +167,23 @@ def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int,
 
 
 def _converted(conv: Convolution, capability: tuple[int, int]) -> int:
+    inputs, outputs = conv.channels
     # A fused kernel writes its result where it belongs; only the input is converted.
-    both = conv.image_bytes + (0 if conv.kind == "fused" else conv.result_bytes)
+    result_bytes = 0 if conv.kind == "fused" else conv.result_bytes * max(outputs, _VECTOR) // max(outputs, 1)
     if conv.channels_last:
         # Half precision needs no conversion; only a filter gradient keeps partial results.
         return _partial_results(conv) if conv.kind == "filter" and not conv.is_pointwise else 0
     if conv.item_bytes < 4 or capability < _TENSOR_CORE_FP32:
         return 0
-    if min(conv.channels) < 4 and not conv.strided:
+    if inputs < _VECTOR and not conv.strided:
         return 0
-    if conv.is_pointwise and min(conv.spatial, default=1) >= _SMALL_IMAGE:
-        return _partial_results(conv) if conv.kind == "filter" else 0
     extra = _partial_results(conv) if conv.kind == "filter" else conv.filter_bytes
-    return both + extra
+    if conv.is_pointwise and min(conv.spatial, default=1) >= _SMALL_IMAGE:
+        if conv.kind != "filter":
+            return 0
+        if outputs >= _VECTOR:
+            return extra
+    return conv.padded_bytes + result_bytes + extra
 
 
 def _partial_results(conv: Convolution) -> int:
@@ -172,35 +203,56 @@ def _fourier(conv: Convolution) -> int:
     return 2 * inputs * outputs * spectrum + conv.batch * (inputs + outputs) * spectrum
 
 
-# Per time step and sample, in units of the layer's width: what cuDNN keeps for the backward pass, and its scratch
-# (fitted to two layers each of LSTM(512) and GRU(256) on an H200, within 1 %).
-_GATES = {"lstm": (5.0, 1.0, 5.57), "gru": (6.0, 2.0, 4.66)}
+@dataclass(frozen=True)
+class _Cell:
+    """What cuDNN computes a recurrent layer with, in units of the layer's width, for each sample."""
+
+    gates: int
+    kept: int
+    """What of each time step stays for the backward pass."""
+    states: int
+    """What is there once."""
 
 
-def _recurrent(step: Step, op: Op, batch: int) -> int:
-    shapes = _recurrent_shapes(step, op, batch)
-    if shapes is None:
-        return 0
-    rows, inputs, width, parameters, kind = shapes
-    _, per_input, per_width = _GATES[kind]
-    return int(parameters + rows * 4 * (per_input * inputs + per_width * width))
+# Read off 40 layers of many shapes on an H200, to the byte (cuDNN 9.19, float32; bfloat16 is computed in float32).
+_CELLS = {"lstm": _Cell(gates=4, kept=5, states=11), "gru": _Cell(gates=3, kept=6, states=5)}
+_RECURRENT_SCRATCH, _RECURRENT_ALIGNMENT = 8 * MIB, 256
+
+
+@dataclass(frozen=True)
+class _Recurrent:
+    """The shapes of a recurrent layer."""
+
+    cell: _Cell
+    steps: int
+    samples: int
+    inputs: int
+    width: int
+
+    @property
+    def scratch_bytes(self) -> int:
+        weights = self.cell.gates * self.width * (self.inputs + self.width)
+        # Samples come first and are sorted by time, there and back; with them the products of all time steps.
+        sequences = 3 * self.steps * self.samples * (self.inputs + self.width)
+        states = self.cell.states * self.samples * self.width
+        return _RECURRENT_SCRATCH + 4 * (weights + sequences + states) + _RECURRENT_ALIGNMENT
+
+    @property
+    def kept_bytes(self) -> int:
+        return 4 * self.cell.kept * self.steps * self.samples * self.width + _RECURRENT_ALIGNMENT
 
 
 def reserve_space(step: Step, op: Op, batch: int) -> int:
     """What cuDNN keeps of a recurrent layer for its backward pass; its shape is known only to cuDNN."""
-    shapes = _recurrent_shapes(step, op, batch)
-    if shapes is None:
-        return 0
-    rows, _, width, _, kind = shapes
-    return int(rows * 4 * width * _GATES[kind][0]) + 256
+    layer = _recurrent(step, op, batch)
+    return layer.kept_bytes if layer else 0
 
 
-def _recurrent_shapes(step: Step, op: Op, batch: int) -> tuple[int, int, int, int, str] | None:
-    """Time steps times samples, input width, layer width, parameter bytes and kind."""
-    operands = [step.ops[source].outputs[output] for source, output in op.inputs[:4]]
-    sequence, state = operands[0].dimensions(batch), operands[1].dimensions(batch)
+def _recurrent(step: Step, op: Op, batch: int) -> _Recurrent | None:
+    operands = [step.ops[source].outputs[output] for source, output in op.inputs[:2]]
+    sequence, state = (each.dimensions(batch) for each in operands)
     if sequence is None or state is None:
         return None
-    kind = str(op.attributes.get("rnn_mode", "lstm"))
-    parameters = operands[3].bytes(batch) or 0
-    return sequence[0] * sequence[1], sequence[-1], state[-1], parameters, kind if kind in _GATES else "gru"
+    cell = _CELLS.get(str(op.attributes.get("rnn_mode", "lstm")), _CELLS["gru"])
+    samples, steps, inputs = sequence
+    return _Recurrent(cell, steps, samples, inputs, state[-1])

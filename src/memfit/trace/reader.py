@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memfit.trace.calls import BACKWARD, TYPE
-from memfit.trace.step import Dimension, Op, Part, Phase, Step, Tensor, Variable, VariableKind
+from memfit.trace.step import REDUCTIONS, Dimension, Op, Part, Phase, Step, Tensor, Variable, VariableKind
 
 # Outputs these put into host memory on a GPU, whatever their type (HostMemory in their GPU registrations).
 _ON_HOST = frozenset(
@@ -61,7 +61,7 @@ def read_step(
         idle: Variables that are in memory but not in the graph.
     """
     graph = _Graph(graph_def.node)
-    nodes = _numbered(_that_run(graph, outcome), created_at, part, gpu)
+    nodes = _numbered(_that_run(graph, outcome), created_at, gpu)
     index = {node.name: position for position, node in enumerate(nodes)}
     created = {name: position for position, name in enumerate(variables)}
     handles = [node for node in nodes if node.op == "VarHandleOp"]
@@ -82,7 +82,7 @@ def read_step(
                 control_inputs=tuple(index[name] for name in control if name in index),
                 outputs=tuple(_tensor(node, each, batch, gpu) for each in properties.get(node.name, ())),
                 variable=variable_index.get(graph.handle(data[0][0])) if node.op in _READS_OR_WRITES else None,
-                attributes=_attributes(node),
+                attributes=_attributes(node, graph),
                 layer=layer,
                 source=sources.get(layer) if layer else None,
                 part="backward" if BACKWARD in node.attr else part(node.name),
@@ -166,6 +166,15 @@ class _Graph:
             name = _endpoint(self.nodes[name].input[0])[0]
         return name
 
+    def constant(self, name: str) -> Any:
+        """The value of a constant, seen through what waits for something else; `None` if it is none."""
+        from tensorflow.python.framework import tensor_util
+
+        node = self.nodes[_endpoint(name)[0]]
+        while node.op == "Identity":
+            node = self.nodes[_endpoint(node.input[0])[0]]
+        return tensor_util.MakeNdarray(node.attr["value"].tensor) if node.op == "Const" else None
+
 
 def _that_run(graph: _Graph, outcome: bool) -> list[Any]:
     """The nodes that run when every condition has this outcome.
@@ -191,21 +200,12 @@ def _that_run(graph: _Graph, outcome: bool) -> list[Any]:
     return [node for name, node in graph.nodes.items() if name not in dead]
 
 
-def _numbered(nodes: list[Any], created_at: Mapping[str, int], part: Callable[[str], Part], gpu: bool) -> list[Any]:
+def _numbered(nodes: list[Any], created_at: Mapping[str, int], gpu: bool) -> list[Any]:
     """Put nodes in the order in which the runtime visits the consumers of a tensor.
 
-    Seen in recorded steps: on a GPU forward and backward as Grappler leaves them, then the update as it was traced;
-    on a CPU everything as it was traced.
+    Seen in recorded steps: on a GPU as Grappler leaves them, on a CPU as they were traced.
     """
-    order = {node.name: position for position, node in enumerate(nodes)}
-
-    def key(node: Any) -> tuple[bool, int]:
-        if not gpu:
-            return False, created_at.get(node.name, 0)
-        is_update = part(node.name) == "update"
-        return is_update, created_at.get(node.name, 0) if is_update else order[node.name]
-
-    return sorted(nodes, key=key)
+    return nodes if gpu else sorted(nodes, key=lambda node: created_at.get(node.name, 0))
 
 
 def _endpoint(name: str) -> tuple[str, int]:
@@ -234,8 +234,10 @@ def _shape(shape: Any, batch: int) -> tuple[Dimension, ...] | None:
     return tuple((size // batch, 0) if size and size % batch == 0 else (0, size) for size in sizes)
 
 
-def _attributes(node: Any) -> dict[str, object]:
+def _attributes(node: Any, graph: "_Graph") -> dict[str, object]:
     kept: dict[str, object] = {}
+    if node.op in REDUCTIONS and (axes := graph.constant(node.input[1])) is not None:
+        kept["axes"] = [int(axis) for axis in axes.reshape(-1)]
     for name in _KEPT_ATTRIBUTES:
         if name in node.attr:
             value = node.attr[name]

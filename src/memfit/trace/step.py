@@ -13,6 +13,10 @@ Part = Literal["forward", "backward", "update"]
 VariableKind = Literal["parameter", "state", "optimizer", "metric", "seed", "other"]
 
 
+REDUCTIONS = frozenset(("Sum", "Mean", "Max", "Min", "Prod", "All", "Any"))
+"""Operations whose second input says over which dimensions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """What an operation puts out."""

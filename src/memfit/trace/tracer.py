@@ -14,6 +14,7 @@ from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
 from memfit.trace.calls import open_calls
 from memfit.trace.creation import created_at
+from memfit.trace.folding import smaller_size
 from memfit.trace.function import TraceError, build_optimizer, has_own_step, trace
 from memfit.trace.loops import straighten, with_lists
 from memfit.trace.reader import layer_of, part_of, read_step
@@ -49,6 +50,9 @@ def trace_step(
     only_batch = False
     try:
         concrete = trace(model, phase, spec(size), gpu=gpu is not None)
+        if (smaller := smaller_size(concrete.graph, size)) != size:
+            size = smaller * slice_rows
+            concrete = trace(model, phase, spec(size), gpu=gpu is not None)
     except TraceError:
         if batch_size is None:
             raise
@@ -92,11 +96,13 @@ def read_concrete(
     """
     traced = grappler.meta_graph(concrete, gpu=gpu is not None)
     graph_def = grappler.optimise(traced, gpu)
+    wanted = grappler.alone(graph_def)
     open_calls(graph_def)
-    repeats = straighten(graph_def, grappler.fetches(concrete))
-    properties = with_lists(grappler.output_properties(graph_def, grappler.fetches(concrete)), graph_def, repeats)
+    repeats = straighten(graph_def, wanted)
+    properties = with_lists(grappler.output_properties(graph_def, wanted), graph_def, repeats)
     # A GPU keeps the optimiser's order there: so updates inside a condition were recorded.
-    created = created_at(traced.graph_def, (node.name for node in graph_def.node), in_functions=gpu is None)
+    names = [node.name for node in graph_def.node]
+    created = created_at(concrete.graph.as_graph_def(), names, in_functions=gpu is None)
 
     def read(outcome: bool, otherwise: Step | None) -> Step:
         return read_step(
