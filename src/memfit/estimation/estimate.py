@@ -14,8 +14,8 @@ from memfit.estimation.regime import Jit, Regime, resolve_function_regime, resol
 from memfit.estimation.source import UNKNOWN_CARD, FunctionSubject, ModelSubject, Source, Subject, cpu
 from memfit.estimation.xla.hlo import NotCompilableError
 from memfit.framework import keras
+from memfit.hardware.card import card_here
 from memfit.hardware.catalog import GPU, catalog, find_gpu
-from memfit.hardware.nvml import read_nvml
 from memfit.trace.function import TraceError
 from memfit.trace.own_step import OwnStep
 from memfit.trace.step import Phase, Step
@@ -121,13 +121,7 @@ def find_device(gpu: GPU | Size | None) -> GPU:
 
 def default_gpu() -> GPU:
     """The card in this machine, or one of a common size."""
-    for reading in read_nvml().gpus:
-        if reading.total:
-            try:
-                return find_gpu(reading.name)
-            except InputError:
-                return find_gpu(reading.total)
-    return find_gpu(UNKNOWN_CARD)
+    return card_here() or find_gpu(UNKNOWN_CARD)
 
 
 def refuse_batch(batch_size: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from memfit.estimation.bfc import OutOfMemory
 from memfit.estimation.composition import Composition, Kind, compose_graph, compose_xla
 from memfit.estimation.graph import GraphModel
+from memfit.estimation.xla.card import CardError, compile_on_card, is_here
 from memfit.estimation.xla.compiled import CompiledStep
 from memfit.estimation.xla.deviceless import XlaCompilationError, compile_for, missing_packages
 from memfit.estimation.xla.hlo import LoweredStep, lower_to_hlo
@@ -17,19 +18,20 @@ from memfit.hardware.catalog import GPU
 from memfit.hardware.scratch import leaves_fft_kernels_out
 from memfit.trace.step import Step
 
-# What the replays leave open: which convolution kernels autotuning picks, and how threads interleave. Of 67 runs on an
-# H200 one was further than this from the nearest replay.
+# What the replays leave open: which convolution kernels autotuning picks, and how threads interleave.
 _REPLAY_MARGIN = 0.05
 # A step with operations of unknown size may need more, by nobody knows how much; this says so.
 _UNKNOWN_MARGIN = 0.25
 # Turns of a loop overlap in ways the replay does not follow: on an H200 a looped LSTM took 1.31 times its replay.
 _LOOP_MARGIN = 0.4
-# Autotuning's candidates are modelled, but not all of them: first steps took up to 2.15 times the prediction on an H200
-# (a U-Net in half precision, Xception, a 3-D CNN), as a rule 1.0 to 1.3 times.
-_FIRST_STEP_HIGH = 2.2
+# Autotuning's candidates are modelled, but not all of them: first steps took up to 2.33 times the prediction on an H200
+# (convolutions in half precision), as a rule 1.0 to 1.3 times.
+_FIRST_STEP_HIGH = 2.4
 # In its first step XLA does not write the new weights over the old ones: 0.5 to 1.25 times the weights more, in ten
 # models on an H200. Its autotuning took up to 6.3 times the steady peak (a U-Net), but not without Fourier kernels.
 _FIRST_WEIGHTS_HIGH, _XLA_AUTOTUNING_HIGH = 1.3, 6.5
+# Timing kernels again takes about the same: at most this many times, in five networks on an H200.
+_TIMING_HIGH = 1.1
 # A step compiled at another batch size and scaled by what of it follows the batch.
 _SCALED_MARGIN = 0.04
 
@@ -99,7 +101,16 @@ class GraphPhase:
 
 
 class XlaPhase:
-    """A phase in the XLA regime: compiled for one batch size, scaled to others."""
+    """A phase in the XLA regime: compiled for one batch size, scaled to others.
+
+    Args:
+        function: The step.
+        spec: The batch at a size.
+        gpu: The card.
+        variables: The bytes of what stays in memory, by kind.
+        layers: The names of the model's layers.
+        on_card: Whether to compile it on the card if that is here, which takes up to two minutes.
+    """
 
     def __init__(
         self,
@@ -108,11 +119,14 @@ class XlaPhase:
         gpu: GPU,
         variables: dict[Kind, int],
         layers: Sequence[str],
+        *,
+        on_card: bool = True,
     ) -> None:
         self._function, self._spec, self._gpu = function, spec, gpu
+        self._on_card = on_card
         self._variables, self._layers = variables, layers
         self._compiled: tuple[int, LoweredStep, CompiledStep | None] | None = None
-        self._method = "HLO liveness"
+        self._method, self._failed = "HLO liveness", ""
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int, band: bool) -> PhasePrediction | None:
         """Compile the step, or scale the one compiled before; the band costs nothing here."""
@@ -135,7 +149,10 @@ class XlaPhase:
         if (steady.value if growth else first) > limit:
             return None
         first_high = steady.high + int(_FIRST_WEIGHTS_HIGH * weights)
-        if not leaves_fft_kernels_out():
+        if compiled is not None and compiled.compiling_peak is not None and batch == compiled_at:
+            timing = sum(self._variables.values()) + resident + compiled.compiling_peak
+            first, first_high = max(first, timing), max(first_high, int(timing * _TIMING_HIGH))
+        elif not leaves_fft_kernels_out():
             first_high = max(first_high, int(steady.value * _XLA_AUTOTUNING_HIGH))
         return PhasePrediction(
             steady=steady,
@@ -146,21 +163,36 @@ class XlaPhase:
         )
 
     def _compile(self, lowered: LoweredStep) -> CompiledStep | None:
-        """What XLA's compiler says; `None` without it, or where it fails."""
-        if not uses_compiler():
+        """What XLA says: on this machine's GPU if that is the target, else without one; `None` if neither can."""
+        if _is_switched_off():
+            return None
+        if self._on_card and is_here(self._gpu):
+            try:
+                compiled = compile_on_card(lowered, self._gpu)
+            except CardError:
+                self._failed = ", since XLA failed on this machine's GPU"
+            else:
+                self._method = "XLA on this machine's GPU"
+                return compiled
+        if missing_packages():
+            self._method += self._failed
             return None
         try:
             compiled = compile_for(lowered.hlo, self._gpu)
         except XlaCompilationError:
             self._method = "HLO liveness, since XLA's compiler failed"
             return None
-        self._method = "XLA compiler"
+        self._method = "XLA compiler" + self._failed
         return compiled
 
 
 def uses_compiler() -> bool:
     """Whether XLA's own compiler is there (`memfit[xla]`) and not switched off with MEMFIT_XLA=off."""
-    return os.environ.get("MEMFIT_XLA", "").lower() != "off" and not missing_packages()
+    return not _is_switched_off() and not missing_packages()
+
+
+def _is_switched_off() -> bool:
+    return os.environ.get("MEMFIT_XLA", "").lower() == "off"
 
 
 def _scaled(

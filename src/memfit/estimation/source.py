@@ -79,6 +79,7 @@ class ModelSubject:
             gpu,
             self._variable_bytes(phase),
             [layer.name for layer in self._model._flatten_layers(include_self=False)],
+            on_card=phase == "train",
         )
 
     def idle_bytes(self) -> int:

@@ -58,6 +58,10 @@ class CompiledStep:
     fills: tuple[Buffer, ...] = ()
     """Large buffers that are only filled with a constant (where a pooling's gradient is summed up). They wait for
     nothing, so the scheduler may put them long before their use; which it does hangs on small differences."""
+    is_timed: bool = False
+    """Whether its kernels were timed on the card, so that nothing is left open."""
+    compiling_peak: int | None = None
+    """The most bytes of device memory that timing them took, where it was done and is known."""
 
     @property
     def total_bytes(self) -> int:
@@ -83,12 +87,12 @@ def layer_of(op_name: str) -> str:
     return path.rpartition("/")[0] or path
 
 
-def read_compiled(proto: Any, **sizes: int) -> CompiledStep:
+def read_compiled(proto: Any, **sizes: Any) -> CompiledStep:
     """Read the `HloProto` of an optimised module and the sizes the executable reports.
 
     Args:
         proto: An `HloProto` with its buffer assignment.
-        sizes: `argument_bytes`, `output_bytes`, `alias_bytes` and `temp_bytes`.
+        sizes: `argument_bytes`, `output_bytes`, `alias_bytes` and `temp_bytes`, and how it was compiled.
     """
     program = read_program(proto.hlo_module)
     instructions = {

@@ -5,7 +5,7 @@ that a compiler knows which buffers are updated in place.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
@@ -44,6 +44,10 @@ class LoweredStep:
     hlo: bytes
     """A serialized `HloModuleProto`."""
     parameters: tuple[Parameter, ...]
+    function: Any = field(default=None, compare=False, repr=False)
+    """The concrete function it was lowered from."""
+    arguments: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """A `tf.TensorSpec` of each argument of the function."""
 
     def parameter_bytes(self, kind: ParameterKind, *, alignment: int = 1) -> int:
         """The bytes of all parameters of one kind, each rounded up to the alignment."""
@@ -86,7 +90,8 @@ def lower_to_hlo(step: Callable[[Any], Any], specs: Any) -> LoweredStep:
     try:
         # Reading the function once shows what it captures, in the order of the module's parameters.
         with tracing(), gradients_kept_by_graphs():
-            captured = function.get_concrete_function(*leaves).captured_inputs
+            concrete = function.get_concrete_function(*leaves)
+            captured = concrete.captured_inputs
             serialized = function.experimental_get_compiler_ir(*leaves)(stage="hlo_serialized")
     except (tf.errors.OpError, ValueError, NotImplementedError) as error:
         raise NotCompilableError(
@@ -96,7 +101,7 @@ def lower_to_hlo(step: Callable[[Any], Any], specs: Any) -> LoweredStep:
     strip_copies(module)
     kinds: list[ParameterKind] = ["data"] * len(leaves)
     kinds += ["variable" if tensor.dtype == tf.resource else "constant" for tensor in captured]
-    return LoweredStep(hlo=module.SerializeToString(), parameters=_parameters(module, kinds))
+    return LoweredStep(module.SerializeToString(), _parameters(module, kinds), concrete, tuple(leaves))
 
 
 def read_lowered(lowered: LoweredStep) -> Program:
