@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 RUN = [sys.executable, "-m", "memfit", "run"]
-NO_MODEL = "memfit: the script trained no Keras model, so nothing was recorded\n"
+NO_MODEL = "memfit: no training step of a Keras model ran, so nothing was recorded\n"
 
 TRAINS = """
     import os, sys

@@ -57,7 +57,7 @@ def test_a_script_sees_what_it_sees_under_python(script, tmp_path):
     plain, ours = under_both(*given, cwd=tmp_path, input="typed\n")
     assert plain.returncode == 0, plain.stderr
     assert ours.stdout == plain.stdout
-    assert ours.stderr == plain.stderr + "memfit: the script trained no Keras model, so nothing was recorded\n"
+    assert ours.stderr == plain.stderr + "memfit: no training step of a Keras model ran, so nothing was recorded\n"
     assert ours.returncode == 0
     assert not list(tmp_path.glob("*.memfit*"))
     assert not list(tmp_path.glob(".memfit*"))
@@ -93,7 +93,7 @@ def test_a_module_runs_with_its_relative_imports(script, tmp_path):
 def test_a_script_ends_as_under_python(script, tmp_path, code):
     script(code)
     plain, ours = under_both("train.py", cwd=tmp_path)
-    stderr = ours.stderr.removesuffix("memfit: the script trained no Keras model, so nothing was recorded\n")
+    stderr = ours.stderr.removesuffix("memfit: no training step of a Keras model ran, so nothing was recorded\n")
     stderr = stderr.removesuffix(
         "memfit: the script was ended by SIGABRT: a failed check in native code, or os.abort()\n"
     )

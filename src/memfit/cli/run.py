@@ -153,7 +153,7 @@ def _say_what_was_written(path: Path | None, verdicts: dict[Path, str], ended: E
     elif ended.trained:
         say("the training could not be recorded")
     else:
-        say("the script trained no Keras model, so nothing was recorded")
+        say("no training step of a Keras model ran, so nothing was recorded")
     if path is not None and path.absolute() in verdicts:
         with suppress(OSError, ValueError, AttributeError):
             console = stderr()

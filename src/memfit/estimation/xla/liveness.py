@@ -16,7 +16,7 @@ from memfit.estimation.xla.program import Computation, Instruction, Program, Sha
 _KERNELS = frozenset(
     (
         *("convolution", "dot", "custom-call", "reduce-window", "select-and-scatter", "sort", "fft"),
-        *("while", "conditional", "call", "rng", "rng-bit-generator", "cholesky", "triangular-solve", "topk"),
+        *("while", "conditional", "call", "cholesky", "triangular-solve", "topk"),
         *("fusion", "dynamic-update-slice", "all-reduce", "batch-norm-training", "batch-norm-grad"),
     )
 )
@@ -29,13 +29,13 @@ _SOURCES = frozenset(("parameter", "constant", "iota"))
 _EXPENSIVE = frozenset(
     (
         *("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "erf", "power"),
-        *("sine", "cosine", "atan2", "cbrt"),
+        *("sine", "cosine", "atan2", "cbrt", "rng", "rng-bit-generator"),
     )
 )
 # Activations that compare with a constant.
 _COMPARING = frozenset(("maximum", "clamp"))
 _IMAGE_RANK = 4
-# The band around the estimate: what fusion, layout copies and workspaces moved it by, in 28 networks on an H200.
+# The band around the estimate: what fusion, layout copies and workspaces moved it by, in 50 steps on an H200.
 _LOW, _HIGH = 0.75, 1.45
 
 
@@ -191,12 +191,15 @@ def _shared_zeros(main: Computation, by_id: Mapping[int, Instruction]) -> dict[S
     """Zeros that a pooling's gradient starts from and that activations of the same shape compare with.
 
     XLA makes them one value. It has to exist for the pooling, so the activations read it too, and it exists from the
-    first of them on (VGG16: two fifths of its temporaries). Volumes were not seen to share theirs.
+    first of them on (VGG16: two fifths of its temporaries). Volumes were not seen to share theirs; bfloat16 is compared
+    in float32, with zeros of its own.
     """
     pooled = {
         each.shape
         for each in main.instructions
-        if each.opcode == "select-and-scatter" and len(each.shape.dimensions) <= _IMAGE_RANK
+        if each.opcode == "select-and-scatter"
+        and len(each.shape.dimensions) <= _IMAGE_RANK
+        and each.shape.dtype != "bf16"
     }
     found: dict[Shape, int] = {}
     for each in main.instructions:
@@ -217,13 +220,28 @@ def _buffer_bytes(instruction: Instruction, in_place: frozenset[int], zeros: Map
 
 
 def _shared_work(main: Computation, by_id: Mapping[int, Instruction], written: set[int]) -> set[int]:
-    """Expensive values that more than one kernel would have to compute: XLA keeps those."""
+    """What XLA keeps of expensive values that more than one kernel would have to compute.
+
+    Where only one instruction reads such a value, its result is kept instead if it is smaller: of the random bits of a
+    dropout the mask, a byte for each number.
+    """
     readers: dict[int, set[int]] = {each.identifier: set() for each in main.instructions}
+    consumers: dict[int, set[int]] = {each.identifier: set() for each in main.instructions}
     for each in reversed(main.instructions):
         into = {each.identifier} if each.identifier in written else readers[each.identifier]
         for operand in each.operands:
             readers[operand] |= into
-    return {each for each, kernels in readers.items() if by_id[each].opcode in _EXPENSIVE and len(kernels) > 1}
+            consumers[operand].add(each.identifier)
+
+    def kept(identifier: int) -> int:
+        smallest = identifier
+        while len(consumers[identifier]) == 1 and identifier not in written:
+            (identifier,) = consumers[identifier]
+            if by_id[identifier].shape.size < by_id[smallest].shape.size and by_id[identifier].opcode not in _VIEWS:
+                smallest = identifier
+        return smallest
+
+    return {kept(each) for each, found in readers.items() if by_id[each].opcode in _EXPENSIVE and len(found) > 1}
 
 
 def _sources_of(by_id: Mapping[int, Instruction], identifier: int) -> Iterable[int]:

@@ -183,3 +183,14 @@ def test_the_zeros_of_a_pooling_gradient_exist_since_the_activation_that_shares_
         return hlo.temporaries(hlo.add("reduce", hlo.add("convolution", gradient, image), size=4))
 
     assert needed(normalised=False) == needed(normalised=True) + 2 * KB
+
+
+def test_of_a_dropout_the_mask_is_kept_and_not_the_random_bits():
+    hlo = Builder()
+    image, weights = hlo.add("parameter", size=4 * KB), hlo.add("parameter")
+    bits = hlo.add("rng-bit-generator", hlo.add("parameter"), size=4 * KB)
+    mask = hlo.add("compare", hlo.add("convert", bits, size=4 * KB), size=KB)
+    forward = hlo.add("convolution", hlo.add("select", mask, image, size=4 * KB), weights, size=4 * KB)
+    backward = hlo.add("reduce", hlo.add("select", mask, forward, size=4 * KB), size=4)
+    # What the convolution reads, what it writes, and the mask.
+    assert hlo.temporaries(backward) == 9 * KB
