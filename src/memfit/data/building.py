@@ -21,6 +21,7 @@ from memfit.data.sampling import SAMPLE, Source, measure
 from memfit.data.settings import Material, Settings
 from memfit.errors import DataWarning, InputError
 from memfit.framework import tensorflow
+from memfit.hardware.host import usable_cores
 
 # In the order in which they get their caches: validation is small, and the same in every epoch.
 _SPLITS = ("validation", "train")
@@ -70,7 +71,7 @@ def decided(material: Material, settings: Settings) -> Decided:
         measured,
         splits,
         settings.ram_budget,
-        cores=_cores(),
+        cores=usable_cores(),
         disk=settings.cache_dir is not None,
         overhead=OVERHEAD + _listing_bytes(material),
     )
@@ -196,7 +197,3 @@ def _warn(notes: Sequence[str], broken: Sequence[Broken]) -> None:
 def _listing_bytes(material: Material) -> int:
     """What the paths take: as Python's strings, twice in lists, and as TensorFlow's."""
     return sum(2 * len(path) + _PATH_BYTES for files in material.files for path in files)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

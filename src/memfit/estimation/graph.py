@@ -1,22 +1,40 @@
 """The graph regime: the executor's step on TensorFlow's allocator."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from memfit.estimation.bfc import OutOfMemory
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
 from memfit.estimation.workspace import Workspace, autotuning_workspace, cpu_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
+from memfit.hardware.host import usable_cores
 from memfit.trace.step import Step
 
 NO_LIMIT = 2**50
 """More memory than any device has."""
 
-# Replays differ in the order of dispatch (a seed; `None` is the plain order) and in whether the driver hands out
-# regions at descending addresses. A GPU's runs differ in both; a CPU has one region, and its order differs more.
-_Variant = tuple[int | None, bool]
-_ON_GPU: tuple[_Variant, ...] = ((None, False), (None, True), (0, False), (0, True))
-_ON_CPU: tuple[_Variant, ...] = tuple((seed, False) for seed in (None, 0, 1, 2, 3, 4))
+
+@dataclass(frozen=True)
+class _Variant:
+    """One way in which a step may run."""
+
+    seed: int | None = None
+    """Perturbs the order of dispatch; `None` is the plain order."""
+    descending: bool = False
+    """Whether the driver hands out regions at descending addresses."""
+    threads: int = 1
+    """How many operations run at once."""
+
+
+# A GPU's runs differ in order and addresses; a CPU has one region, and its order differs more.
+_ON_GPU = (_Variant(), _Variant(descending=True), _Variant(0), _Variant(0, descending=True))
+
+
+def _on_cpu() -> tuple[_Variant, ...]:
+    # More threads than this find nothing to do in a step that is one chain of layers.
+    threads = min(usable_cores(), 4)
+    return (_Variant(threads=threads), _Variant(), *(_Variant(seed, threads=threads) for seed in range(4)), _Variant(4))
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,8 @@ class GraphPrediction:
     """The step it belongs to: the one traced, or its other outcome."""
     steady_peaks: tuple[int, ...]
     """The steady peaks of all replays, lowest first; the limit for one that ran out of memory in another order."""
+    scratch: int = 0
+    """The most that another thread's operation may hold at the same time, in an order that was not replayed."""
 
 
 class GraphModel:
@@ -47,7 +67,7 @@ class GraphModel:
         self._steady: Workspace = steady_workspace(capability) if gpu else cpu_workspace
         self._autotuning: Workspace = autotuning_workspace(capability) if gpu else cpu_workspace
         self._programs_of: int | None = None
-        self._kept: dict[int | None, tuple[list[Program], Program]] = {}
+        self._kept: dict[tuple[int | None, int], tuple[list[Program], Program]] = {}
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int = 0, band: bool = True) -> GraphPrediction:
         """Replay the step.
@@ -67,21 +87,29 @@ class GraphModel:
         runs: list[tuple[Replay, list[Program]]] = []
         peaks: list[int] = []
         out_of_memory = False
-        for seed, descending in _ON_GPU if on_gpu else _ON_CPU:
-            # Where everything is one region, there is no direction.
-            if (seed is not None and not band) or (descending and not growth):
+        variants = _ON_GPU if on_gpu else _on_cpu()
+        for variant in variants:
+            # A GPU's plain order has two directions, except where everything is one region.
+            is_likely = variant.seed is None if on_gpu else variant is variants[0]
+            if not (is_likely or band) or (variant.descending and not growth):
                 continue
-            programs, first = self._programs(batch, seed)
+            programs, first = self._programs(batch, variant)
             try:
                 result = replay(
-                    self.step, programs, first, limit=limit, growth=growth, resident=resident, descending=descending
+                    self.step,
+                    programs,
+                    first,
+                    limit=limit,
+                    growth=growth,
+                    resident=resident,
+                    descending=variant.descending,
                 )
             except OutOfMemory:
-                if seed is None:
+                if is_likely:
                     raise
                 out_of_memory = True
             else:
-                if seed is None or self.step.has_loops:
+                if is_likely or self.step.has_loops:
                     runs.append((result, programs))
                 peaks.append(result.steady_peak)
         # Of the two ways to hand out regions the one that takes more, as a peak is the most of many steps; so does a
@@ -89,17 +117,23 @@ class GraphModel:
         result, programs = max(runs, key=lambda run: run[0].steady_peak)
         at = result.peak_program
         peaks = sorted(peaks) + ([limit] if out_of_memory else [])
-        return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks))
+        scratch = 0 if on_gpu or usable_cores() == 1 else _largest_scratch(programs)
+        return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks), scratch)
 
-    def _programs(self, batch: int, seed: int | None) -> tuple[list[Program], Program]:
+    def _programs(self, batch: int, variant: _Variant) -> tuple[list[Program], Program]:
         """The steady programs and the first one, kept for the batch size asked for last."""
         if self._programs_of != batch:
             self._kept, self._programs_of = {}, batch
-        if seed not in self._kept:
-            steady = [lifetimes(step, batch, workspace=self._steady, seed=seed) for step in self._outcomes()]
-            first = lifetimes(self.step, batch, workspace=self._autotuning, first=True, seed=seed)
-            self._kept[seed] = (steady, first)
-        return self._kept[seed]
+        order = variant.seed, variant.threads
+        if order not in self._kept:
+            walk = partial(lifetimes, batch=batch, seed=variant.seed, threads=variant.threads)
+            steady = [walk(step, workspace=self._steady) for step in self._outcomes()]
+            self._kept[order] = steady, walk(self.step, workspace=self._autotuning, first=True)
+        return self._kept[order]
 
     def _outcomes(self) -> list[Step]:
         return [self.step, self.step.otherwise] if self.step.otherwise else [self.step]
+
+
+def _largest_scratch(programs: list[Program]) -> int:
+    return max((event.size for program in programs for event in program.events if event.workspace), default=0)

@@ -28,8 +28,6 @@ REWRITTEN = frozenset(
     "DepthwiseConv2dNative MatMul _FusedMatMul BatchMatMulV2 MaxPool MaxPoolGrad AvgPool AvgPoolGrad MaxPool3D "
     "MaxPool3DGrad AvgPool3D AvgPool3DGrad Einsum FusedBatchNormV3 FusedBatchNormGradV3 Softmax".split()
 )
-# What it makes one kernel of when both are consumers of the same gradient; a new node comes behind all others.
-MERGED = frozenset(("Conv2DBackpropFilter", "BiasAddGrad"))
 # The output is the input's buffer when nothing moves, repeats or is left out.
 ALIASES_IF_SAME_SIZE = frozenset(
     "Tile BroadcastTo Slice StridedSlice Sum Mean Max Min Prod All Any Pack ConcatV2 Transpose Pad Unpack Split".split()

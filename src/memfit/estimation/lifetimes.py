@@ -9,13 +9,13 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from memfit.estimation.kernels import (
     AFTER_SCRATCH,
     ALIASES,
     ALIASES_IF_SAME_SIZE,
     CHEAP,
-    MERGED,
     NEED_MORE,
     NEED_MORE_EVERYWHERE,
     ONE_BY_ONE,
@@ -28,8 +28,11 @@ from memfit.estimation.kernels import (
 )
 from memfit.estimation.workspace import Workspace, convolution, reserve_space
 from memfit.hardware import onednn
-from memfit.trace.step import REDUCTIONS, Op, Step
+from memfit.trace.step import AHEAD, REDUCTIONS, Op, Step
 
+# Operations that compute more than they move, and by about how much.
+_MULTIPLYING = ("Conv", "_FusedConv", "MatMul", "_FusedMatMul", "BatchMatMul", "Einsum", "DepthwiseConv")
+_COMPUTES = 20
 # How many consumers of an operation are walked in their order; more are in that of their addresses (edgeset.h).
 _WALKED_IN_ORDER = 8
 # How far ahead of the FIFO a perturbed order may reach: the pool's threads race at the start of a step, and
@@ -63,7 +66,9 @@ class Program:
     buffers: int = 0
 
 
-def lifetimes(step: Step, batch: int, *, workspace: Workspace, first: bool = False, seed: int | None = None) -> Program:
+def lifetimes(
+    step: Step, batch: int, *, workspace: Workspace, first: bool = False, seed: int | None = None, threads: int = 1
+) -> Program:
     """Walk the step in executor order.
 
     Args:
@@ -71,19 +76,30 @@ def lifetimes(step: Step, batch: int, *, workspace: Workspace, first: bool = Fal
         batch: The batch size.
         workspace: Scratch each operation takes while it runs.
         first: Whether it is the first step, in which optimizer slots of the same shape still share their zeros.
-        seed: Perturb the order; `None` is the plain FIFO.
+        seed: Perturb the order; `None` is the plain one.
+        threads: How many operations a CPU runs at once, at most.
     """
-    return _Walk(step, batch, workspace, first, seed).run()
+    return _Walk(step, batch, workspace, first, seed, threads).run()
+
+
+@dataclass(frozen=True)
+class _Running:
+    """An operation that has begun."""
+
+    number: int
+    outputs: list[int | None]
+    scratch: list[int]
 
 
 class _Walk:
-    def __init__(self, step: Step, batch: int, workspace: Workspace, first: bool, seed: int | None) -> None:
-        self.step, self.batch, self.workspace = step, batch, workspace
+    def __init__(
+        self, step: Step, batch: int, workspace: Workspace, first: bool, seed: int | None, threads: int
+    ) -> None:
+        self.step, self.batch, self.workspace, self.threads = step, batch, workspace, threads
         self.seed = seed or 0
         self.random = None if seed is None else random.Random(seed)
         self.program = Program()
         self.references: list[int] = []
-        self.still_held: list[int] = []
         self.variable_buffers = self._variables(first)
         self.program.variables_at_start = list(self.variable_buffers)
         self.elements = [tuple(each.elements(batch) for each in op.outputs) for op in step.ops]
@@ -99,6 +115,7 @@ class _Walk:
             for source in op.control_inputs:
                 self.followers[source].append(number)
         self.arrived: list[list[int | None]] = [[None] * len(op.inputs) for op in step.ops]
+        self.of_other_turns: dict[int, list[int]] = {}
 
     def _variables(self, first: bool) -> list[int]:
         """Keras fills all slots in one graph, in which Grappler makes one constant of equal zeros."""
@@ -139,7 +156,6 @@ class _Walk:
             self._run_in_pool()
         else:
             self._run_inline()
-        self._give_back(self.still_held, len(self.step.ops) - 1)
         self.program.variables_at_end = self.variable_buffers
         self.program.buffers = len(self.references)
         return self.program
@@ -152,26 +168,59 @@ class _Walk:
             ready.extend(self._dispatch(ready.popleft()))
 
     def _run_in_pool(self) -> None:
-        """One thread of a pool; the batch arrives when nothing else is left to do."""
+        """Threads of a pool, each with a stack of its own, which others take the oldest of when they have nothing.
+
+        The batch arrives when nothing else is left to do.
+        """
         ops = self.step.ops
         roots = [number for number, count in enumerate(self.pending) if count == 0]
         arriving = [number for number in roots if ops[number].type == "IteratorV2"]
-        pool = [number for number in roots if ops[number].type != "IteratorV2"]
+        stacks: list[list[int]] = [[] for _ in range(self.threads)]
+        stacks[0] = [number for number in roots if ops[number].type != "IteratorV2"]
         if self.random is not None:
-            self.random.shuffle(pool)  # they hang on one source, whose consumers are walked in hash order
-        while pool or arriving:
-            inline = deque([pool.pop() if pool else arriving.pop()])
-            while inline:
-                number = inline.popleft()
-                ready = self._as_rewritten(self._dispatch(number))
-                if ops[number].type == "CallEnd":  # whoever ends a call runs nothing of the caller's
-                    pool.extend(self._as_in_memory(number, ready))
-                    continue
-                inline.extend(number for number in ready if ops[number].type in CHEAP)
-                expensive = [number for number in ready if ops[number].type not in CHEAP]
-                if expensive and not inline:
-                    inline.append(expensive.pop())
-                pool.extend(expensive)
+            self.random.shuffle(stacks[0])  # they hang on one source, whose consumers are walked in hash order
+        inline: list[deque[int]] = [deque() for _ in stacks]
+        running: list[tuple[int, int, int, _Running]] = []
+        idle, now, begun = list(range(self.threads)), 0, 0
+
+        def next_of(thread: int) -> int | None:
+            if inline[thread]:
+                return inline[thread].popleft()
+            if stacks[thread]:
+                return stacks[thread].pop()
+            longest = max(stacks, key=len)
+            if longest:
+                return longest.pop(0)
+            return arriving.pop() if arriving and not running else None
+
+        while True:
+            for thread in list(idle):
+                number = next_of(thread)
+                if number is not None:
+                    idle.remove(thread)
+                    begun += 1
+                    heappush(running, (now + self._duration(number), begun, thread, self._begin(number)))
+            if not running:
+                return
+            now, _, thread, done = heappop(running)
+            idle.append(thread)
+            ready = self._as_rewritten(self._end(done))
+            if ops[done.number].type == "CallEnd":  # whoever ends a call runs nothing of the caller's
+                stacks[thread].extend(self._as_in_memory(done.number, ready))
+                continue
+            inline[thread].extend(number for number in ready if ops[number].type in CHEAP)
+            expensive = [number for number in ready if ops[number].type not in CHEAP]
+            if expensive and not inline[thread]:
+                inline[thread].append(expensive.pop())
+            stacks[thread].extend(expensive)
+
+    def _duration(self, number: int) -> int:
+        """How long an operation runs, about: the bytes it moves, many times over where it multiplies matrices."""
+        op = self.step.ops[number]
+        if op.type in CHEAP:
+            return 0
+        moved = sum(self.sizes[number]) + sum(self.sizes[source][output] for source, output in op.inputs)
+        return moved * (_COMPUTES if op.type.startswith(_MULTIPLYING) else 1)
 
     def _as_rewritten(self, ready: list[int]) -> list[int]:
         """Put oneDNN's kernels behind the other consumers, as its pass does, in an order that depends on addresses.
@@ -180,15 +229,11 @@ class _Walk:
         """
         if onednn.is_off():
             return ready
-        types = {number: self.step.ops[number].type for number in ready}
-        rewritten = [number for number in ready if types[number] in REWRITTEN]
+        rewritten = [number for number in ready if self.step.ops[number].type in REWRITTEN]
         if self.random is not None and self.seed % 4:
             self.random.shuffle(rewritten)
         elif self.random is not None:
             rewritten.reverse()
-        if {*MERGED} <= {*types.values()}:
-            rewritten.sort(key=lambda number: types[number] in MERGED)
-            rewritten += [number for number in ready if types[number] == "BiasAddGrad"]
         return [number for number in ready if number not in rewritten] + rewritten
 
     def _as_in_memory(self, number: int, ready: list[int]) -> list[int]:
@@ -198,14 +243,26 @@ class _Walk:
         return ready
 
     def _dispatch(self, number: int) -> list[int]:
-        op = self.step.ops[number]
+        return self._end(self._begin(number))
+
+    def _begin(self, number: int) -> _Running:
+        """Start an operation: its outputs and its scratch memory are there now."""
         self.program.order.append(number)
-        inputs = self.arrived[number]
-        outputs = self._compute(number, op, inputs)
+        outputs, scratch = self._compute(number, self.step.ops[number], self.arrived[number])
         for buffer in outputs:
             if buffer is not None:
                 self.references[buffer] += 1
-        for buffer in inputs:
+        return _Running(number, outputs, scratch)
+
+    def _end(self, done: _Running) -> list[int]:
+        """Finish an operation; returns what can run now."""
+        number, outputs = done.number, done.outputs
+        for held in done.scratch:
+            self.program.events.append(Event(held, 0, number, temporary=True))
+        for source, _ in self.step.ops[number].inputs:
+            for waiting in self.of_other_turns.pop(source, ()):
+                self.program.events.append(Event(waiting, 0, number))
+        for buffer in self.arrived[number]:
             self._release(buffer, number)
         self.arrived[number] = []
         ready: list[int] = []
@@ -226,23 +283,25 @@ class _Walk:
         if self.pending[number] == 0:
             ready.append(number)
 
-    def _compute(self, number: int, op: Op, inputs: Sequence[int | None]) -> list[int | None]:
+    def _compute(self, number: int, op: Op, inputs: Sequence[int | None]) -> tuple[list[int | None], list[int]]:
+        """The buffers of an operation's outputs, and those it needs only while it runs."""
         sizes = self.sizes[number]
         if op.type == "ReadVariableOp":
-            return [None if op.variable is None else self.variable_buffers[op.variable]]
+            return [None if op.variable is None else self.variable_buffers[op.variable]], []
         if op.type == "Const":
-            return [self.constants.get(number)]
+            return [self.constants.get(number)], []
         if op.type == "AssignVariableOp":
             self._assign(op, inputs, number)
-            return [None] * len(sizes)
+            return [None] * len(sizes), []
         if op.type in ("AssignAddVariableOp", "AssignSubVariableOp"):
             self._update_in_place(op, number)
-            return [None] * len(sizes)
+            return [None] * len(sizes), []
         if self._is_alias(number, op):
-            return [
+            aliases = [
                 inputs[min(index, len(inputs) - 1)] if op.type in ONE_BY_ONE else inputs[0]
                 for index in range(len(sizes))
             ]
+            return aliases, []
         outputs: list[int | None] = []
         late = AFTER_SCRATCH.get(op.type)
         for index, size in enumerate(sizes):
@@ -251,11 +310,13 @@ class _Walk:
                 continue
             forwarded = self._forwarded(number, op, index, inputs)
             outputs.append(self._allocate(size, number) if forwarded is None else forwarded)
-        held = self._scratch(number, op)
+        if self.step.device == "CPU" and AHEAD in op.attributes:
+            turns = int(str(op.attributes[AHEAD]))
+            self.of_other_turns[number] = [self._allocate(sizes[0], number) for _ in range(turns - 1) if sizes[0]]
+        scratch = self._scratch(number, op)
         if late is not None and sizes[late]:
             outputs[late] = self._allocate(sizes[late], number)
-        self._give_back(held, number)
-        return outputs
+        return outputs, scratch
 
     def _is_alias(self, number: int, op: Op) -> bool:
         if not op.inputs:
@@ -300,25 +361,12 @@ class _Walk:
         return None
 
     def _scratch(self, number: int, op: Op) -> list[int]:
-        """What an operation takes while it runs, or what is given back when it does."""
+        """What an operation takes while it runs."""
         before, after = self._temporaries(number, op)
         held = [self._allocate(size, number, temporary=True) for size in before if size]
         if workspace := self.workspace(self.step, number, self.batch):
             held.append(self._allocate(workspace, number, temporary=True, workspace=True))
-        held += [self._allocate(size, number, temporary=True) for size in after if size]
-        if held and self._runs_several_at_once:
-            # Gradients by the input and by the filter have the same input, and run at the same time.
-            held, self.still_held = self.still_held, held
-        return held
-
-    def _give_back(self, scratch: list[int], number: int) -> None:
-        for buffer in scratch:
-            self.program.events.append(Event(buffer, 0, number, temporary=True))
-
-    @property
-    def _runs_several_at_once(self) -> bool:
-        """Whether this is one of the orders of a CPU in which threads get into each other's way."""
-        return self.step.device == "CPU" and self.random is not None
+        return held + [self._allocate(size, number, temporary=True) for size in after if size]
 
     def _temporaries(self, number: int, op: Op) -> tuple[Sequence[int], Sequence[int]]:
         """What an operation takes before its scratch memory, and after it."""

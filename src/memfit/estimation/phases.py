@@ -23,7 +23,10 @@ _REPLAY_MARGIN = 0.05
 # A step with operations of unknown size may need more, by nobody knows how much; this says so.
 _UNKNOWN_MARGIN = 0.25
 # Turns of a loop overlap in ways the replay does not follow: on an H200 a looped LSTM took 1.31 times its replay.
-_LOOP_MARGIN = 0.4
+# On a CPU small products are added as fast as they come: the gradients of a sliced LSTM took 0.7 of what may pile up.
+_LOOP_MARGIN, _LOOP_MARGIN_BELOW = 0.4, 0.25
+# A CPU's threads interleave in more ways than are replayed: 2 of 50 steps took more than this above all replays.
+_CPU_MARGIN = 0.08
 # Autotuning's candidates are modelled, but not all of them: first steps took up to 2.33 times the prediction on an H200
 # (convolutions in half precision), as a rule 1.0 to 1.3 times.
 _FIRST_STEP_HIGH = 2.4
@@ -79,11 +82,9 @@ class GraphPhase:
         except OutOfMemory:
             return None
         value = found.replay.steady_peak
-        loops = _LOOP_MARGIN if self.step.has_loops else 0
-        margin = _REPLAY_MARGIN + loops + (_UNKNOWN_MARGIN if self._unknown() else 0)
-        steady = Peak(
-            value, int(found.steady_peaks[0] * (1 - _REPLAY_MARGIN)), int(found.steady_peaks[-1] * (1 + margin))
-        )
+        below, above = self._margins()
+        highest = int(found.steady_peaks[-1] * (1 + above)) + found.scratch
+        steady = Peak(value, int(found.steady_peaks[0] * (1 - below)), highest)
         first = found.replay.first_step_peak
         reserved = found.replay.reserved if self.step.device == "GPU" else _grown(value)
         return PhasePrediction(
@@ -94,6 +95,16 @@ class GraphPhase:
             method="executor replay",
             unknown_ops=self._unknown(),
         )
+
+    def _margins(self) -> tuple[float, float]:
+        """What the replays leave open below and above them."""
+        below = above = _REPLAY_MARGIN if self.step.device == "GPU" else _CPU_MARGIN
+        if self._unknown():
+            above += _UNKNOWN_MARGIN
+        if self.step.has_loops:
+            above += _LOOP_MARGIN
+            below += _LOOP_MARGIN_BELOW if self.step.device == "CPU" else 0
+        return below, above
 
     def _unknown(self) -> tuple[str, ...]:
         # cuDNN alone knows the size of a recurrent layer's reserve space; the workspace model has it.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Literal
 
 from memfit.hardware import onednn, scratch
-from memfit.hardware.patches import patch_buffer
+from memfit.hardware.patches import patch_buffer, volume_patch_buffer
 from memfit.trace.step import Op, Step
 from memfit.units import MIB
 
@@ -128,11 +128,14 @@ def cpu_workspace(step: Step, index: int, batch: int) -> int:
     if op.type == "MaxPoolGrad":
         # The forward pass again, and 64-bit positions of the largest values (maxpooling_op.cc).
         return 3 * (step.ops[op.inputs[1][0]].outputs[op.inputs[1][1]].bytes(batch) or 0)
-    conv = convolution(step, index, batch) if op.type.startswith("Conv2D") else None
+    conv = convolution(step, index, batch) if op.type.startswith(("Conv2D", "Conv3D")) else None
     if conv is None or conv.kind not in ("input", "filter") or op.attributes.get("_kernel"):
         return 0
     positions = conv.result_bytes // max(1, conv.item_bytes * conv.batch * conv.channels[1])
-    return patch_buffer(conv.kind, conv.kernel, conv.channels, positions, conv.batch, conv.item_bytes)
+    shapes = conv.kind, conv.kernel, conv.channels, positions, conv.batch, conv.item_bytes
+    if op.type.startswith("Conv2D"):
+        return patch_buffer(*shapes)
+    return volume_patch_buffer(*shapes, tensor_bytes=conv.image_bytes + conv.filter_bytes + conv.result_bytes)
 
 
 def steady_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> Workspace:

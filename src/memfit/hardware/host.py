@@ -1,5 +1,6 @@
-"""Host memory: what the machine has and what this process may use of it (Linux; elsewhere unknown)."""
+"""Host memory and cores: what the machine has and what this process may use of it (memory on Linux; else unknown)."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ class HostMemory:
             "cgroup_used_bytes": self.cgroup_used,
             "usable_bytes": self.usable,
         }
+
+
+def usable_cores() -> int:
+    """How many processor cores this process may use: as many threads as TensorFlow starts by default."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memfit.trace.step import AHEAD
+
 _POP = "TensorListPopBack"
 _PASSES_ON_INSIDE = ("Identity", "IdentityN", "Exit", "NextIteration")
 _PASSES_ON = (*_PASSES_ON_INSIDE, "Enter")
@@ -17,8 +19,10 @@ _CONDITION = ("LoopCond", "LogicalAnd", "Less", "Merge", "Enter", "Identity")
 # Operation type to the position of the element it puts onto its list.
 _ELEMENT = {"TensorListPushBack": 1, "TensorListSetItem": 2}
 _HANDLE, _LIST = 20, 21  # DT_RESOURCE and DT_VARIANT of types.proto
+_FLOATS = (1, 2, 14, 19)  # DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF
 # What every turn reads again is one buffer, however often it is pushed.
 _THE_SAME_EVERY_TURN = ("ReadVariableOp", "Const", "Enter")
+_SUMS = ("AddN", "AddV2", "Add")
 
 
 def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
@@ -36,6 +40,10 @@ def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
     if not rings:
         return {}
     turns = _turns(nodes)
+    # A gradient's loop turns as often as the one it belongs to, but counts in another way.
+    most = max(turns.values(), default=1)
+    for ring in rings:
+        _mark_ahead(ring, nodes, turns.get(ring.frame, most))
     frames = dict.fromkeys(ring.frame for ring in rings if ring.one_turn_at_a_time)
     added = [_end(frame, rings, graph_def.node) for frame in frames]
     added += [_own_buffer(ring) for ring in rings if ring.changes and ring.dtype not in (_HANDLE, _LIST)]
@@ -95,8 +103,12 @@ class _Ring:
         return str(self.enter.attr["frame_name"].s.decode())
 
     @property
+    def turns_at_a_time(self) -> int:
+        return int(self.enter.attr["parallel_iterations"].i)
+
+    @property
     def one_turn_at_a_time(self) -> bool:
-        return bool(self.enter.attr["parallel_iterations"].i == 1)
+        return self.turns_at_a_time == 1
 
     @property
     def dtype(self) -> int:
@@ -112,6 +124,22 @@ def _ring(merge: Any, nodes: Mapping[str, Any]) -> _Ring:
     source = nodes[_name(_source(next_turn.input[0], nodes))]
     changes = source.op != "Switch" or _name(source.input[0]) != merge.name
     return _Ring(merge, enter, next_turn, changes, enter.name, next_turn.input[0])
+
+
+def _mark_ahead(ring: _Ring, nodes: Mapping[str, Any], turns: int) -> None:
+    """Mark what a sum over all turns is made of.
+
+    Nothing waits for the sum but its next turn, so that turns get ahead of it, as many as may run at once: the
+    gradients of a recurrent layer's weights pile up.
+    """
+    total = nodes[_name(_source(ring.next_turn.input[0], nodes))]
+    if not ring.changes or total.op not in _SUMS or ring.dtype not in _FLOATS:
+        return
+    added = [nodes[_name(_source(each, nodes))] for each in total.input if not each.startswith("^")]
+    terms = [each for each in added if each.op != "Switch" or _name(each.input[0]) != ring.merge.name]
+    if len(terms) < len(added):
+        for term in terms:
+            term.attr[AHEAD].i = min(turns, ring.turns_at_a_time)
 
 
 def _end(frame: str, rings: Iterable[_Ring], nodes: Iterable[Any]) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memfit.trace.calls import BACKWARD, TYPE
-from memfit.trace.step import REDUCTIONS, Dimension, Op, Part, Phase, Step, Tensor, Variable, VariableKind
+from memfit.trace.step import AHEAD, REDUCTIONS, Dimension, Op, Part, Phase, Step, Tensor, Variable, VariableKind
 
 # Outputs these put into host memory on a GPU, whatever their type (HostMemory in their GPU registrations).
 _ON_HOST = frozenset(
@@ -19,7 +19,7 @@ _ON_HOST = frozenset(
 _INT32_ON_DEVICE = frozenset("ArgMax ArgMin Cast IteratorGetNext TopKV2 Unique UniqueV2 Where _Recv".split())
 _NEVER_ON_DEVICE = frozenset(("resource", "string", "variant"))
 
-_KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode", "_kernel")
+_KEPT_ATTRIBUTES = ("data_format", "padding", "strides", "dilations", "equation", "rnn_mode", "_kernel", AHEAD)
 # Gradients, and their sums: the latter have no scope of their own, only that of the loop or function they are in.
 _GRADIENT = re.compile(r"(?:^|/)gradient_tape/|^(?:.*/_\d+/\w+/)?(?:\w*PartitionedCall\w*/)*AddN(?:_\d+)?(?:[/-]|$)")
 _READS_OR_WRITES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
@@ -33,7 +33,6 @@ def read_step(
     only_batch: bool = False,
     outcome: bool,
     otherwise: Step | None,
-    created_at: Mapping[str, int],
     phase: Phase,
     gpu: bool,
     variables: Mapping[str, tuple[str, VariableKind]],
@@ -51,7 +50,6 @@ def read_step(
         only_batch: Whether the step could be traced with that batch size only.
         outcome: How every condition turns out: true for a step whose gradients are finite and applied.
         otherwise: The step with the other outcome.
-        created_at: The position of each operation in the traced graph.
         phase: Which step it is.
         gpu: Whether it will run on a GPU.
         variables: For each variable handle, the variable's name and kind, in the order of their creation.
@@ -61,7 +59,8 @@ def read_step(
         idle: Variables that are in memory but not in the graph.
     """
     graph = _Graph(graph_def.node)
-    nodes = _numbered(_that_run(graph, outcome), created_at, gpu)
+    # The runtime visits the consumers of a tensor in the order in which Grappler leaves them.
+    nodes = _that_run(graph, outcome)
     index = {node.name: position for position, node in enumerate(nodes)}
     created = {name: position for position, name in enumerate(variables)}
     handles = [node for node in nodes if node.op == "VarHandleOp"]
@@ -198,14 +197,6 @@ def _that_run(graph: _Graph, outcome: bool) -> list[Any]:
             dead.add(consumer)
             queue.append((consumer, -1))
     return [node for name, node in graph.nodes.items() if name not in dead]
-
-
-def _numbered(nodes: list[Any], created_at: Mapping[str, int], gpu: bool) -> list[Any]:
-    """Put nodes in the order in which the runtime visits the consumers of a tensor.
-
-    Seen in recorded steps: on a GPU as Grappler leaves them, on a CPU as they were traced.
-    """
-    return nodes if gpu else sorted(nodes, key=lambda node: created_at.get(node.name, 0))
 
 
 def _endpoint(name: str) -> tuple[str, int]:

@@ -12,7 +12,8 @@ Phase = Literal["train", "evaluate", "predict"]
 Part = Literal["forward", "backward", "update"]
 VariableKind = Literal["parameter", "state", "optimizer", "metric", "seed", "other"]
 
-
+AHEAD = "_turns_ahead"
+"""Attribute of an operation whose results of all turns of a loop are summed up: how many may wait to be added."""
 REDUCTIONS = frozenset(("Sum", "Mean", "Max", "Min", "Prod", "All", "Any"))
 """Operations whose second input says over which dimensions."""
 

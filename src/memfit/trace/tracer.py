@@ -13,7 +13,6 @@ from memfit.hardware.catalog import GPU
 from memfit.trace import grappler
 from memfit.trace.batch import batch_spec, tracing_size
 from memfit.trace.calls import open_calls
-from memfit.trace.creation import created_at
 from memfit.trace.folding import smaller_size
 from memfit.trace.function import TraceError, build_optimizer, has_own_step, trace
 from memfit.trace.loops import straighten, with_lists
@@ -100,9 +99,6 @@ def read_concrete(
     open_calls(graph_def)
     repeats = straighten(graph_def, wanted)
     properties = with_lists(grappler.output_properties(graph_def, wanted), graph_def, repeats)
-    # A GPU keeps the optimiser's order there: so updates inside a condition were recorded.
-    names = [node.name for node in graph_def.node]
-    created = created_at(concrete.graph.as_graph_def(), names, in_functions=gpu is None)
 
     def read(outcome: bool, otherwise: Step | None) -> Step:
         return read_step(
@@ -112,7 +108,6 @@ def read_concrete(
             only_batch=only_batch,
             outcome=outcome,
             otherwise=otherwise,
-            created_at=created,
             phase=phase,
             gpu=gpu is not None,
             variables=owner.variables,

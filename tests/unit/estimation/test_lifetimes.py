@@ -1,6 +1,8 @@
 import pytest
 
 from memfit.estimation.lifetimes import lifetimes
+from memfit.hardware import onednn
+from memfit.trace.step import AHEAD
 
 KIB_PER_SAMPLE = ((256, 0),)  # 256 floats a sample: 1 KiB
 
@@ -153,12 +155,59 @@ def test_a_processor_runs_what_waits_for_a_call_newest_first(builder):
     assert order == [batch, a, start, end, update, cheap, next_call]
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1, 2])
-def test_a_processor_computes_the_gradient_of_a_bias_with_that_of_its_filter_first(builder, seed):
+def _gradients_of_a_convolution(builder):
     batch = builder.op("IteratorV2")
     gradient = builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)
-    bias = builder.op("BiasAddGrad", gradient, shape=((0, 16),))
-    by_input = builder.op("Conv2DBackpropInput", gradient, shape=KIB_PER_SAMPLE)
     by_filter = builder.op("Conv2DBackpropFilter", gradient, shape=((0, 16),))
-    order = lifetimes(builder.build("CPU"), 4, workspace=no_workspace, seed=seed).order
-    assert order == [batch, gradient, bias, by_filter, by_input]
+    by_input = builder.op("Conv2DBackpropInput", gradient, shape=KIB_PER_SAMPLE)
+    return batch, gradient, by_filter, by_input
+
+
+def test_onednn_may_run_the_gradients_of_a_convolution_in_either_order(builder, monkeypatch):
+    monkeypatch.setattr(onednn, "is_off", lambda: False)
+    batch, gradient, by_filter, by_input = _gradients_of_a_convolution(builder)
+    step = builder.build("CPU")
+    orders = [lifetimes(step, 4, workspace=no_workspace, seed=seed).order for seed in (None, *range(5))]
+    assert orders[0] == [batch, gradient, by_input, by_filter]
+    assert [batch, gradient, by_filter, by_input] in orders
+
+
+def test_threads_hold_the_scratch_of_operations_that_run_at_once(builder):
+    _gradients_of_a_convolution(builder)
+    step = builder.build("CPU")
+
+    def workspace(step, index, _batch):
+        return 10**6 if step.ops[index].type.startswith("Conv2DBackprop") else 0
+
+    def highest(threads):
+        live, most, sizes = 0, 0, {}
+        for event in lifetimes(step, 4, workspace=workspace, threads=threads).events:
+            live += event.size or -sizes[event.buffer]
+            sizes[event.buffer] = event.size
+            most = max(most, live)
+        assert live == 0
+        return most
+
+    assert highest(1) < 1.1 * 10**6
+    assert highest(2) > 2 * 10**6
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_threads_run_everything_once_and_after_what_it_needs(builder, threads, seed):
+    batch = builder.op("IteratorV2")
+    ops = [builder.op("IteratorGetNext", batch, shape=KIB_PER_SAMPLE)]
+    for number in range(12):
+        ops.append(builder.op("MatMul", ops[number // 2], ops[number], shape=KIB_PER_SAMPLE))
+    step = builder.build("CPU")
+    order = lifetimes(step, 4, workspace=no_workspace, seed=seed, threads=threads).order
+    assert sorted(order) == list(range(len(step.ops)))
+    assert all(order.index(source) < order.index(number) for number in order for source, _ in step.ops[number].inputs)
+
+
+@pytest.mark.parametrize(("device", "waiting"), [("CPU", 8), ("GPU", 1)])
+def test_turns_of_a_loop_get_ahead_of_the_sum_of_their_gradients(builder, device, waiting):
+    state = builder.op("IteratorGetNext", shape=((0, 1),))
+    gradient = builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: 8})
+    builder.op("AddN", gradient, shape=((0, 256),))
+    assert peak(builder.build(device), 1) == (waiting * 1024 + 4, 0)

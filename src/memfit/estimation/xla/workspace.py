@@ -9,8 +9,8 @@ of seven networks on an H200 with cuDNN 9:
 - Filter gradients sum over all pixels of the batch. The sum is split among the multiprocessors, each with a tile of
   partial sums of its own: at most 128 KiB for each (16.5 MiB on 132), half of that in the middle.
 - Filter gradients of a large window over few channels copy image and output gradient to another layout as well.
-- Convolutions to fewer channels than that (a generator's image in float32) may copy what they read and write: of two runs
-  of a super-resolution network one did, by 256 MiB.
+- Convolutions to fewer channels than that (a generator's image in float32) may copy what they read and write: of two
+  runs of a super-resolution network one did, by 256 MiB.
 """
 
 from dataclasses import dataclass, replace
