@@ -84,10 +84,17 @@ def in_one_order(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [cnn, mlp, unet, transformer])
+@pytest.mark.parametrize("build", [cnn, unet, transformer])
 def test_predicted_and_measured_agree(build, in_one_order):
     predicted, measured = predicted_and_measured(build)
     assert predicted.steady_peak.value == pytest.approx(measured.steady_peak, rel=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_chunks_that_are_not_split_keep_within_the_band(in_one_order):
+    # Weights that are updated get new chunks in every step, some larger than they are: runs took 58.0 to 64.6 MiB.
+    predicted, measured = predicted_and_measured(mlp)
+    assert predicted.steady_peak.low <= measured.steady_peak <= predicted.steady_peak.high
 
 
 @pytest.mark.slow

@@ -310,13 +310,20 @@ class _Walk:
                 continue
             forwarded = self._forwarded(number, op, index, inputs)
             outputs.append(self._allocate(size, number) if forwarded is None else forwarded)
-        if self.step.device == "CPU" and AHEAD in op.attributes:
-            turns = int(str(op.attributes[AHEAD]))
-            self.of_other_turns[number] = [self._allocate(sizes[0], number) for _ in range(turns - 1) if sizes[0]]
+        if sizes and sizes[0] and (turns := self._turns_ahead(op)):
+            self.of_other_turns[number] = [self._allocate(sizes[0], number) for _ in range(turns)]
         scratch = self._scratch(number, op)
         if late is not None and sizes[late]:
             outputs[late] = self._allocate(sizes[late], number)
         return outputs, scratch
+
+    def _turns_ahead(self, op: Op) -> int:
+        """How many results of other turns of a loop wait to be added, where no thread has the time for it."""
+        ahead = op.attributes.get(AHEAD)
+        if self.step.device != "CPU" or not isinstance(ahead, list):
+            return 0
+        turns, loops_at_once = ahead
+        return turns - 1 if loops_at_once >= max(2, self.threads) else 0
 
     def _is_alias(self, number: int, op: Op) -> bool:
         if not op.inputs:

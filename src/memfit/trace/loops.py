@@ -42,8 +42,9 @@ def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
     turns = _turns(nodes)
     # A gradient's loop turns as often as the one it belongs to, but counts in another way.
     most = max(turns.values(), default=1)
+    at_once = _loops_at_once(nodes)
     for ring in rings:
-        _mark_ahead(ring, nodes, turns.get(ring.frame, most))
+        _mark_ahead(ring, nodes, turns.get(ring.frame, most), at_once[ring.frame])
     frames = dict.fromkeys(ring.frame for ring in rings if ring.one_turn_at_a_time)
     added = [_end(frame, rings, graph_def.node) for frame in frames]
     added += [_own_buffer(ring) for ring in rings if ring.changes and ring.dtype not in (_HANDLE, _LIST)]
@@ -126,11 +127,11 @@ def _ring(merge: Any, nodes: Mapping[str, Any]) -> _Ring:
     return _Ring(merge, enter, next_turn, changes, enter.name, next_turn.input[0])
 
 
-def _mark_ahead(ring: _Ring, nodes: Mapping[str, Any], turns: int) -> None:
+def _mark_ahead(ring: _Ring, nodes: Mapping[str, Any], turns: int, at_once: int) -> None:
     """Mark what a sum over all turns is made of.
 
     Nothing waits for the sum but its next turn, so that turns get ahead of it, as many as may run at once: the
-    gradients of a recurrent layer's weights pile up.
+    gradients of a recurrent layer's weights pile up, unless a thread has the time to add them.
     """
     total = nodes[_name(_source(ring.next_turn.input[0], nodes))]
     if not ring.changes or total.op not in _SUMS or ring.dtype not in _FLOATS:
@@ -139,7 +140,34 @@ def _mark_ahead(ring: _Ring, nodes: Mapping[str, Any], turns: int) -> None:
     terms = [each for each in added if each.op != "Switch" or _name(each.input[0]) != ring.merge.name]
     if len(terms) < len(added):
         for term in terms:
-            term.attr[AHEAD].i = min(turns, ring.turns_at_a_time)
+            del term.attr[AHEAD].list.i[:]
+            term.attr[AHEAD].list.i.extend((min(turns, ring.turns_at_a_time), at_once))
+
+
+def _loops_at_once(nodes: Mapping[str, Any]) -> dict[str, int]:
+    """For each loop, how many may run at the same time with it: those that neither need it nor are needed by it."""
+    consumers: dict[str, list[str]] = {name: [] for name in nodes}
+    frames: dict[str, list[str]] = {}
+    for node in nodes.values():
+        for each in node.input:
+            consumers[_name(each)].append(node.name)
+        if node.op == "Enter":
+            frames.setdefault(node.attr["frame_name"].s.decode(), []).append(node.name)
+    entered = {name: frame for frame, names in frames.items() for name in names}
+
+    def needing(frame: str) -> set[str]:
+        pending, seen = list(frames[frame]), set(frames[frame])
+        while pending:
+            for consumer in consumers[pending.pop()]:
+                if consumer not in seen:
+                    seen.add(consumer)
+                    pending.append(consumer)
+        return {entered[name] for name in seen if name in entered}
+
+    found = {frame: needing(frame) for frame in frames}
+    return {
+        frame: 1 + sum(frame not in found[other] and other not in found[frame] for other in frames) for frame in frames
+    }
 
 
 def _end(frame: str, rings: Iterable[_Ring], nodes: Iterable[Any]) -> Any:

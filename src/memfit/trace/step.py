@@ -13,7 +13,8 @@ Part = Literal["forward", "backward", "update"]
 VariableKind = Literal["parameter", "state", "optimizer", "metric", "seed", "other"]
 
 AHEAD = "_turns_ahead"
-"""Attribute of an operation whose results of all turns of a loop are summed up: how many may wait to be added."""
+"""Attribute of an operation whose results of all turns of a loop are summed up: how many may wait to be added, and how
+many loops may run at the same time."""
 REDUCTIONS = frozenset(("Sum", "Mean", "Max", "Min", "Prod", "All", "Any"))
 """Operations whose second input says over which dimensions."""
 

@@ -11,8 +11,8 @@ def no_workspace(_step, _index, _batch):
     return 0
 
 
-def peak(step, batch, workspace=no_workspace):
-    program = lifetimes(step, batch, workspace=workspace)
+def peak(step, batch, workspace=no_workspace, threads=1):
+    program = lifetimes(step, batch, workspace=workspace, threads=threads)
     sizes = {buffer: step.variables[number].bytes for number, buffer in enumerate(program.variables_at_start)}
     in_use = highest = sum(sizes.values())
     for event in program.events:
@@ -205,9 +205,13 @@ def test_threads_run_everything_once_and_after_what_it_needs(builder, threads, s
     assert all(order.index(source) < order.index(number) for number in order for source, _ in step.ops[number].inputs)
 
 
-@pytest.mark.parametrize(("device", "waiting"), [("CPU", 8), ("GPU", 1)])
-def test_turns_of_a_loop_get_ahead_of_the_sum_of_their_gradients(builder, device, waiting):
+@pytest.mark.parametrize(
+    ("device", "loops_at_once", "threads", "waiting"),
+    [("CPU", 2, 2, 8), ("CPU", 2, 4, 1), ("CPU", 1, 1, 1), ("GPU", 2, 1, 1)],
+    ids=["two loops for two threads", "threads to spare", "one loop", "gpu"],
+)
+def test_turns_of_a_loop_get_ahead_of_the_sum_of_their_gradients(builder, device, loops_at_once, threads, waiting):
     state = builder.op("IteratorGetNext", shape=((0, 1),))
-    gradient = builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: 8})
+    gradient = builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: [8, loops_at_once]})
     builder.op("AddN", gradient, shape=((0, 256),))
-    assert peak(builder.build(device), 1) == (waiting * 1024 + 4, 0)
+    assert peak(builder.build(device), 1, threads=threads) == (waiting * 1024 + 4, 0)
