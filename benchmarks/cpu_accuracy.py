@@ -22,9 +22,10 @@ from typing import Any
 from models import batch_of, built
 from rich.console import Console
 from rich.table import Table
+from versions import versions
 
 import memfit
-from memfit.framework import installed_version, keras, tensorflow
+from memfit.framework import keras, tensorflow
 from memfit.hardware.onednn import VARIABLE
 from memfit.units import MIB
 
@@ -103,7 +104,7 @@ def main() -> None:
     if given.json:
         record = {
             "date": datetime.now(tz=timezone.utc).date().isoformat(),
-            "versions": {name: installed_version(name) for name in ("tensorflow", "keras")},
+            "versions": versions(),
             "bar": _BAR,
             **summary,
             "cases": cases,

@@ -20,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -27,8 +28,6 @@ from tests.integration.exactness.cases_layers import LAYERS, STATE_AND_STRUCTURE
 from tests.integration.exactness.cases_training import LOSSES, METRICS, OPTIMIZERS
 from tests.integration.exactness.cases_usage import CALLBACKS, CLASSES_OF_MODELS, DATA, SETTINGS
 from tests.integration.exactness.harness import Case, SilentDifference, outcome
-
-from memfit.framework import installed_version
 
 _CASES: list[Case] = [
     *LAYERS,
@@ -54,9 +53,8 @@ def main() -> None:
     results = [_result(case, technique) for case in chosen for technique in case.techniques]
     _show(results, time.perf_counter() - began)
     if given.out:
-        versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
         date = datetime.now(tz=timezone.utc).date().isoformat()
-        kept = {"date": date, "versions": versions, "outcomes": _counts(results), "pairs": results}
+        kept = {"date": date, "versions": versions(), "outcomes": _counts(results), "pairs": results}
         given.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

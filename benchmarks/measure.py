@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from models import Row, batch_of, built, resident_bytes
+from versions import versions
 
 import memfit
-from memfit.framework import import_for_predicting, installed_version, tensorflow_distribution
+from memfit.framework import import_for_predicting
 
 Predicting = Literal["no", "here", "child"]
 
@@ -124,11 +125,7 @@ def main() -> None:
             sys.stdout.write(f"{name}: {said[-300:]} ({row.get('first_seconds')} s)\n")
             sys.stdout.flush()
             arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    about = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "tensorflow": (tensorflow_distribution() or (None, None))[1],
-        "keras": installed_version("keras"),
-    }
+    about = {"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **versions()}
     sys.stdout.write(json.dumps(about) + "\n")
 
 

@@ -18,8 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from runs import Run, in_mebibytes, run_together
-
-from memfit.framework import installed_version
+from versions import versions
 
 
 def main() -> None:
@@ -41,11 +40,10 @@ def main() -> None:
         measured = run_together([run for run, _ in group], given.steps, timeout=given.timeout)
         outcomes += [{"name": run.name, **case, **found} for (run, case), found in zip(group, measured, strict=True)]
         if given.out:
-            versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
             kept = {
                 "date": datetime.now(tz=timezone.utc).date().isoformat(),
                 "jit": record["jit"],
-                "versions": versions,
+                "versions": versions(),
             }
             given.out.write_text(json.dumps({**kept, "cases": outcomes}, indent=1) + "\n", encoding="utf-8")
     _show(outcomes)

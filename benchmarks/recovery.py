@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from runs import Run, in_mebibytes, run_together
+from versions import versions
 
-from memfit.framework import installed_version
 from memfit.units import MIB
 
 _PLAN = {"memfit_plan": 1, "model": None, "techniques": {}}
@@ -44,9 +44,8 @@ def main() -> None:
         measured = run_together(group, given.steps)
         outcomes += [{"name": run.name, **found} for run, found in zip(group, measured, strict=True)]
         if given.out:
-            versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
             date = datetime.now(tz=timezone.utc).date().isoformat()
-            kept = {"date": date, "versions": versions, "cases": outcomes}
+            kept = {"date": date, "versions": versions(), "cases": outcomes}
             given.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     _show(outcomes)
 

@@ -22,8 +22,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from memfit.framework import installed_version
+from versions import versions
 
 _BAR = 0.03
 _MODELS = {"small": (8, 200), "resnet50": (5, 40)}
@@ -135,8 +134,7 @@ def main() -> None:
         table.add_row(each["model"], each["regime"], plain, under, f"{each['overhead']:+.1%}")
     Console().print(table)
     if options.json:
-        versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
-        result = {"date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "versions": versions, "bar": _BAR, "cases": cases}
+        result = {"date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "versions": versions(), "bar": _BAR, "cases": cases}
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

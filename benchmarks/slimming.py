@@ -23,9 +23,10 @@ from models import built
 from rich.console import Console
 from rich.table import Table
 from shapes import compile_for, network, pictures
+from versions import versions
 
 import memfit
-from memfit.framework import installed_version, keras
+from memfit.framework import keras
 from memfit.slimming.accuracy import accuracy
 from memfit.units import format_size
 
@@ -199,7 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     record: dict[str, Any] = {
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "versions": {name: installed_version(name) for name in ("tensorflow", "tensorflow-cpu", "keras")},
+        "versions": versions(),
     }
     missed: list[str] = []
     if not options.only or "shapes" in options.only:

@@ -20,9 +20,9 @@ from models import built, resident_bytes
 from rich.console import Console
 from rich.table import Table
 from runs import Run, in_mebibytes, run_together
+from versions import versions
 
 import memfit
-from memfit.framework import installed_version
 from memfit.units import MIB
 
 _MODELS = {
@@ -191,8 +191,7 @@ def main() -> None:
         outcomes += [{**vars(case), "name": case.name, **found} for case, found in zip(group, measured, strict=True)]
         show(outcomes[start:])
         if options.json:
-            versions = {name: installed_version(name) for name in ("tensorflow", "keras")}
-            record = {"date": datetime.now(timezone.utc).date().isoformat(), "versions": versions, "cases": outcomes}
+            record = {"date": datetime.now(timezone.utc).date().isoformat(), "versions": versions(), "cases": outcomes}
             options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     show(outcomes)
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from memfit.framework import installed_version
+from versions import versions
 
 _BARS = {"first": 25.0, "second": 1.0}
 _CASES = {
@@ -73,11 +72,10 @@ def main() -> None:
             cases.append({"model": name, "plan": _CASES[name][3], "first": first, "second": second})
     Console().print(table)
     if options.json:
-        versions = {name: installed_version(name) for name in ("tensorflow-cpu", "tensorflow", "keras")}
         result = {
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
             "processors": os.cpu_count(),
-            "versions": {name: version for name, version in versions.items() if version},
+            "versions": versions(),
             "bars": _BARS,
             "cases": cases,
         }
