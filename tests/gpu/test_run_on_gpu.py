@@ -82,7 +82,7 @@ def test_running_out_of_memory_costs_time_only(tmp_path, plain):
     ours, record, said = run(tmp_path, "--limit", str(int(0.6 * peak)))
     assert ours == pytest.approx(losses, rel=1e-3)
     assert record.recoveries
-    assert "the same batch was done again" in said
+    assert "retried the same batch" in said
 
 
 def test_a_process_that_died_goes_on(tmp_path, plain):

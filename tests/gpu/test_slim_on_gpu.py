@@ -31,7 +31,10 @@ TRAIN = """
     def trains(variant, *callbacks):
         assert variant.jit_compile is jit
         losses = [
-            memfit.fit(variant, x, y, batch_size=32, epochs=2, verbose=0, callbacks=list(callbacks), plan=plan)
+            # Batch normalization sees each slice alone.
+            memfit.fit(
+                variant, x, y, batch_size=32, epochs=2, verbose=0, callbacks=[*callbacks], plan=plan, numerics="close"
+            )
             for plan in plans
         ]
         assert np.isfinite([each.history["loss"] for each in losses]).all()

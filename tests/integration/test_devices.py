@@ -165,3 +165,23 @@ def test_growth_against_the_environment_is_refused(run_child):
         """,
         TF_FORCE_GPU_ALLOW_GROWTH="false",
     )
+
+
+def test_predicting_makes_slots_as_the_step_of_keras_does(run_child):
+    """In a graph, where equal zeros are one buffer; made eagerly, they crash TensorFlow where memory runs out."""
+    outcome = run_child(
+        """
+        import memfit
+
+        memfit.devices.configure(limit="256MiB")
+        import keras
+
+        model = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1024)])
+        model.compile("adam", "mse")
+        before = memfit.devices.memory()[0].current
+        memfit.estimate(model, 8, gpu="cpu", jit=False)
+        report([before, memfit.devices.memory()[0].current])
+        """
+    )
+    before, after = outcome
+    assert after - before < 6 * 2**20, "weights of 4 MiB have slots of 8 MiB"

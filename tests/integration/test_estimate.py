@@ -315,3 +315,12 @@ def test_the_command_line_refuses_wrong_input_with_one_sentence(arguments, says)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable weights")
+def test_a_model_that_returns_its_inputs_has_all_phases():
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.ActivityRegularization(l2=0.1)(inputs))
+    model.compile("adam", "mse")
+    phases = memfit.estimate(model, 2, gpu="cpu", jit=False).phases
+    assert all(peak is not None and peak.value < 10_000 for peak in phases.values())

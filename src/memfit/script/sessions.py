@@ -1,11 +1,13 @@
 """How each model of a script is trained: with which plan, and so that it survives running out of memory."""
 
+import math
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memfit.compat.optimizers import optimizers_of
 from memfit.compat.variables import bytes_besides
 from memfit.errors import MemfitError
 from memfit.estimation.estimate import Estimate, default_gpu
@@ -19,13 +21,13 @@ from memfit.report.plan_words import plan_sentence
 from memfit.script.folder import Progress
 from memfit.script.settings import AUTO, NONE, Settings
 from memfit.script.words import say
+from memfit.techniques import remat
 from memfit.techniques.technique import Grade
 from memfit.techniques.together import fingerprint
 from memfit.train.fallbacks import smaller_plans
 from memfit.train.recovered import Recovered
 from memfit.train.session import Recovery, Session
-from memfit.train.snapshot import create_variables
-from memfit.units import format_size, size_literal
+from memfit.units import MIB, format_size, size_literal
 from memfit.verification.samples import rows_of, spec_of
 from memfit.verification.verify import verified
 
@@ -51,6 +53,8 @@ class Decision:
     """Whether there is something to try when memory runs out."""
     estimate: Any | None = None
     """What was predicted for the model without changes, where it was."""
+    names: tuple[str, ...] = ()
+    """What the plan can name in the model that it was made for."""
 
 
 OnDecision = Callable[[Decision], None]
@@ -68,7 +72,7 @@ class Sessions:
         self._settings = settings
         self._device = DeviceReader()
         self._saved = None if settings.plan in (AUTO, NONE) else Plan.load(settings.plan)
-        self._decided: dict[tuple[str, int | None], Decision] = {}
+        self._decided: dict[tuple[object, ...], Decision] = {}
         # The model itself holds its session; holding that here as well would keep every model alive.
         self._kept: weakref.WeakKeyDictionary[Any, tuple[Decision, weakref.ref[Session]]] = weakref.WeakKeyDictionary()
 
@@ -119,27 +123,49 @@ class Sessions:
 
     def remember(self, model: Any, batch: int | None, techniques: dict[str, Any]) -> None:
         """Begin with these the next time that a model like this one is trained."""
-        key = fingerprint(model), batch
+        key = _key(model, batch)
         before = self._decided.get(key)
         if before is not None:
-            self._decided[key] = replace(before, plan=Plan(**techniques), has_fallback=True)
+            names = tuple(remat.names(model))
+            self._decided[key] = replace(before, plan=Plan(**techniques), has_fallback=True, names=names)
 
     def _decide(self, model: Any, batch: Any, died: Progress | None) -> Decision:
         spec = spec_of(batch, any_size=True)
-        if not all(each.built for each in model._flatten_layers(include_self=False)):
-            # Without weights it can neither be recognized nor asked for fallbacks. Errors are the step's to raise.
-            with suppress(Exception):
-                create_variables(model, spec)
         rows, mark = rows_of(batch), fingerprint(model)
         if died is not None and died.model == mark and rows is not None:
             before = Plan(**died.techniques)
             smaller = self._first_exact(model, before, batch)
             has_fallback = smaller is not None and self._has_fallback(model, smaller, rows)
             return Decision(smaller or before, rows, spec, has_fallback)
-        if (mark, rows) not in self._decided:
+        key = _key(model, rows)
+        decision = self._decided_before(model, batch, key)
+        if decision is None:
             plan, estimate = self._planned(model, batch, rows)
-            self._decided[mark, rows] = Decision(plan, rows, spec, self._has_fallback(model, plan, rows), estimate)
-        return self._decided[mark, rows]
+            has_fallback, names = self._has_fallback(model, plan, rows), tuple(remat.names(model))
+            decision = Decision(plan, rows, spec, has_fallback, estimate, names)
+        self._decided[key] = decision
+        return decision
+
+    def _decided_before(self, model: Any, batch: Any, key: tuple[object, ...]) -> Decision | None:
+        """What was decided for a model of the same architecture, where it holds for this one too.
+
+        Another model has other names for its layers, and may have been compiled with another loss.
+        """
+        decision = self._decided.get(key)
+        if decision is None:
+            return None
+        plan, names = decision.plan, tuple(remat.names(model))
+        if len(names) != len(decision.names):
+            return None
+        if plan.remat is not None and names != decision.names:
+            plan = replace(plan, remat=remat.renamed(plan.remat, decision.names, names))
+        try:
+            check(model, plan)
+        except MemfitError:
+            return None
+        if self._settings.numerics == "exact" and not verified(model, plan.techniques, batch).exact:
+            return None
+        return replace(decision, plan=plan, names=names)
 
     def _first_exact(self, model: Any, plan: Plan, batch: Any) -> Plan | None:
         for each in smaller_plans(model, plan, rows_of(batch) or 1, self._settings.numerics):
@@ -224,6 +250,12 @@ class Sessions:
         return default_gpu().default_limit if self._device.name.startswith("GPU") else None
 
 
+def _key(model: Any, rows: int | None) -> tuple[object, ...]:
+    """What models have in common that are trained with one plan."""
+    optimizers = tuple(type(each).__qualname__ for each in optimizers_of(model))
+    return fingerprint(model), rows, optimizers, bool(model.jit_compile), str(model.dtype_policy.name)
+
+
 def _plain_sentence(plain: Estimate, budget: int, *, changed: bool) -> str:
     """What training takes without changes, and whether the planner found that it has to be changed."""
     peak = plain.steady_peak
@@ -242,10 +274,9 @@ def _what_would_fit(plan: Plan, *, numerics: Grade) -> str:
     prediction = plan.prediction
     options = []
     if prediction is not None:
-        options = [
-            f"--budget {size_literal(size)}" + ("" if grade == numerics else f" with --numerics {grade}")
-            for grade, size in prediction.smallest_budgets.items()
-        ]
+        for grade, size in prediction.smallest_budgets.items():
+            budget = size_literal(math.ceil(size / MIB) * MIB)
+            options.append(f"--budget {budget}" + ("" if grade == numerics else f" with --numerics {grade}"))
         if prediction.largest_batch:
             options.append(f"a batch of at most {prediction.largest_batch}")
     elif numerics == "exact":

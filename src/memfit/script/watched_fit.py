@@ -111,13 +111,21 @@ class WatchedFit:
     def _decided(self, decision: Decision) -> None:
         """Say how the model is trained, now that its first batch is there."""
         self._decision = decision
-        plan = decision.plan if decision.plan.techniques else None
-        self._watch.recorder.describe(estimate=decision.estimate, plan=plan, batch_size=decision.batch)
+        self._describe(decision)
         mark = fingerprint(self._model)
         techniques = decision.plan.techniques
         self._watch.folder.write_progress(Progress(self._number, True, mark, techniques, decision.has_fallback))
         if self._died_here is not None:
             self._say_where_it_continues(techniques)
+
+    def _describe(self, decision: Decision) -> None:
+        plan = decision.plan if decision.plan.techniques else None
+        describe = partial(self._watch.recorder.describe, plan=plan, batch_size=decision.batch)
+        try:
+            describe(estimate=decision.estimate)
+        except Exception as error:  # noqa: BLE001 (a prediction is help, and the script has to run without)
+            say(f"{self._model.name}: its prediction is not in the record: {type(error).__name__}")
+            describe(estimate=None)
 
     @property
     def _died_here(self) -> Progress | None:

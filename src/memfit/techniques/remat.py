@@ -70,6 +70,33 @@ def segments(model: Any, value: Any) -> list[Segment]:
     return by_bytes(graph, value) if isinstance(value, int) else by_name(graph, value)
 
 
+def names(model: Any) -> list[str]:
+    """What a plan can name in a model, in an order that models of one architecture share."""
+    if is_graph(model):
+        return [call.name for call in layer_graph(model).calls]
+    calls = [call.name for graph in layer_graphs(sub_models(model)) for call in graph.calls]
+    return [*calls, *(layer.name for layer in model._flatten_layers(include_self=False))]
+
+
+def renamed(value: int | Sequence[str], before: Sequence[str], after: Sequence[str]) -> int | tuple[str, ...]:
+    """A plan's value for another model of the same architecture: Keras numbers the layers of each model anew.
+
+    Args:
+        value: A number of segments, or names.
+        before: The `names` of the model that the value was made for.
+        after: Those of the other model, as many.
+    """
+    if isinstance(value, int):
+        return value
+    other: dict[str, str] = {}
+    for old, new in zip(before, after, strict=True):
+        other |= {old: new, **dict(zip(old.split("/"), new.split("/"), strict=True))}
+    return tuple(
+        other[name] if name in other else RANGE.join(other.get(end, end) for end in name.split(RANGE, 1))
+        for name in value
+    )
+
+
 def _usable(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         raise InputError(f"remat must be a number of segments or names of layers; got {value!r}.")

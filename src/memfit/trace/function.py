@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from memfit.compat.graph_gradients import gradients_kept_by_graphs
-from memfit.compat.optimizers import built_whole
+from memfit.compat.optimizers import built_whole, optimizers_of
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
 from memfit.trace.step import Phase
@@ -42,12 +42,16 @@ def trace(model: Any, phase: Phase, data: Any, *, gpu: bool) -> Any:
     Raises:
         TraceError: If a layer cannot be traced; it names the layer.
     """
+    unbuilt = []
     if phase == "train":
         build_optimizer(model)
+        # A step of the model's own builds its optimizers while it is traced.
+        unbuilt = optimizers_of(model)
     function = tensorflow().function(step_function(model, phase), reduce_retracing=True, autograph=False)
     with as_on_gpu(gpu), gradients_kept_by_graphs():
         try:
-            return function.get_concrete_function(data)
+            with built_whole(unbuilt):
+                return function.get_concrete_function(data)
         except Exception as error:
             raise TraceError(
                 f"the {phase} step of {model.name!r} cannot be traced: {trace_reason(error)}. "
@@ -65,8 +69,14 @@ def build_optimizer(model: Any) -> None:
     """Create the slots of Keras's own training step; a step of the model's own creates them when it is traced."""
     optimizer = getattr(model, "optimizer", None)  # a compile() of the model's own may set none
     if optimizer is not None and not optimizer.built and not has_own_step(model):
+
+        def build() -> None:
+            if not optimizer.built:  # a function that creates variables is traced twice
+                optimizer.build(model.trainable_variables)
+
+        # As in Keras's step: where memory runs out for a value that is made eagerly, TensorFlow crashes.
         with built_whole([optimizer]):
-            optimizer.build(model.trainable_variables)
+            tensorflow().function(build, autograph=False).get_concrete_function()
 
 
 def build_compiled(model: Any, batch: Any) -> None:

@@ -277,7 +277,8 @@ def output_properties(graph_def: Any, wanted: list[str]) -> dict[str, Any]:
 
     meta = meta_graph_pb2.MetaGraphDef()
     meta.graph_def.CopyFrom(graph_def)
-    _set_fetches(meta, wanted)
+    # Nothing is wanted of a model that returns its inputs; TensorFlow refuses a graph without a result.
+    _set_fetches(meta, wanted or [node.name for node in graph_def.node])
     properties: dict[str, Any] = item.Item(meta, ignore_colocation=True).GetOpProperties()
     return properties
 

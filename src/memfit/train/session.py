@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
@@ -25,6 +25,7 @@ from memfit.techniques.technique import GRADES, Grade
 from memfit.train.fallbacks import Fallbacks
 from memfit.train.protection import Protection
 from memfit.train.recovered import Phase, Recovered
+from memfit.train.snapshot import create_variables
 from memfit.verification.samples import spec_of
 from memfit.verification.verify import PROVEN, refuse_inexact, verified
 
@@ -195,7 +196,7 @@ class Session:
                 raise
             return self._end_of_data(phase, iterator, spec)
         if phase == "train" and not self._begun:
-            self._begin(data)
+            self._begin(data, spec)
         try:
             self._prepare(phase, data, spec)
         except Exception as error:
@@ -263,8 +264,9 @@ class Session:
                 f"the plan cannot be verified, because {reason}. Plan without {', '.join(sorted(claims))}, or accept "
                 'that it may change the result with numerics="close".'
             )
+        spec = without_optionals(getattr(iterator, "element_spec", None))
         data = without_optionals(next(iterator))
-        self._begin(data)
+        self._begin(data, spec)
         return chain([data], iterator)
 
     def _step_aside(self, phase: Phase, iterator: Any, reason: str) -> Any:
@@ -277,9 +279,11 @@ class Session:
         setattr(model, name, self._own[phase])
         return self._aside[phase](iterator)
 
-    def _begin(self, batch: Any) -> None:
+    def _begin(self, batch: Any, spec: Any) -> None:
         """The first batch is there: find or verify the plan."""
         self._begun = True
+        if self._choose is not None or self.plan.techniques:
+            self._create_variables(spec if spec is not None else spec_of(batch, any_size=False))
         if self._choose is not None:
             self._apply(self._choose(batch))
             return
@@ -290,6 +294,16 @@ class Session:
         if self.numerics == "exact" and self.plan.techniques.keys() & {*PROVEN}:
             refuse_inexact(verified(self._model, self.plan.techniques, batch))
         self._apply(self.plan)
+
+    def _create_variables(self, spec: Any) -> None:
+        """Have the train step create the weights of a model that is not built, before anything else does.
+
+        Keras builds such a model when it traces its first step. Built in another way, or after other things have drawn
+        from Python's random numbers, it would begin with other weights. Errors are left to the step to raise.
+        """
+        if not all(each.built for each in self._model._flatten_layers()):
+            with suppress(Exception):
+                create_variables(self._model, spec)
 
     def _prepare(self, phase: Phase, data: Any, spec: Any) -> None:
         """Trace a phase's step, unless it is."""

@@ -214,6 +214,17 @@ class Subclassed(keras.Model):
         return self.head(self.dropout(self.hidden(inputs), training=training))
 
 
+class MakesLayersInBuild(keras.Model):
+    def build(self, input_shape):
+        self.hidden = keras.layers.Dense(16, activation="relu")
+        self.dropout = keras.layers.Dropout(0.3)
+        self.head = keras.layers.Dense(CLASSES)
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):
+        return self.head(self.dropout(self.hidden(inputs), training=training))
+
+
 class OwnTrainStep(keras.Model):
     """A training step as in Keras's guide."""
 
@@ -276,6 +287,12 @@ def sequential_without_input():
 @CLASSES_OF_MODELS.case()
 def subclassed_unbuilt():
     return compiled(Subclassed()), arrays(normal(*FEATURES), labels())
+
+
+@CLASSES_OF_MODELS.case(equal="micro_batch recover", quick="micro_batch")
+def layers_made_in_build():
+    """Their weights depend on what was drawn from Python's random numbers before the model is built."""
+    return compiled(MakesLayersInBuild()), arrays(normal(*FEATURES), labels())
 
 
 @CLASSES_OF_MODELS.case("micro_batch remat recover recover+micro_batch")
