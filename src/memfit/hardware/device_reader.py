@@ -19,7 +19,7 @@ class DeviceReader:
 
     @property
     def takes_all_at_once(self) -> bool:
-        """Whether the allocator's memory is one region: a GPU's is, unless it may grow; a CPU's grows."""
+        """Whether a GPU's allocator has taken all its memory as one region, and does not grow."""
         if not self.name.startswith("GPU"):
             return False
         gpus = self._tf.config.get_visible_devices("GPU")

@@ -13,7 +13,9 @@ _WORDS = re.compile(
     # A tensor that finds no place on the GPU it is copied to; libraries that find none for themselves.
     r"|Dst tensor is not initialized|CU\w+_STATUS_ALLOC_FAILED"
     # A constant that finds no place (`MakeTensorFromProto`); the proto itself is the one that TensorFlow wrote.
-    r"|Cannot parse tensor from proto",
+    r"|Cannot parse tensor from proto"
+    # A constant that finds no place while a graph is made (`EvaluateConstantTensor`).
+    r"|Unable to evaluate a constant node",
     re.IGNORECASE,
 )
 # What TensorFlow and Keras put around the sentence: colours, the node before it, the operation behind it.
