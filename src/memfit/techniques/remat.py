@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memfit.errors import InputError
-from memfit.framework import keras
+from memfit.framework import keras, tensorflow
+from memfit.techniques.gradient_order import after_updates
 from memfit.techniques.instance import replaced, retraced
 from memfit.techniques.layer_graph import (
     LayerCall,
@@ -151,7 +152,10 @@ def _recomputing_call(cut: _Cut, trained: Any) -> Any:
     def call(inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         if not to_recompute(training):
             return original(inputs, training=training, mask=mask, **kwargs)
-        return _run(trained, functional, graph, parts, inputs, mask, {"training": training, **kwargs})
+        tensors = functional._standardize_inputs(inputs)
+        if cut.model is not trained and not trained.jit_compile and not tensorflow().executing_eagerly():
+            tensors = after_updates(tensors)
+        return _run(trained, functional, graph, parts, tensors, mask, {"training": training, **kwargs})
 
     call.recomputes = True  # type: ignore[attr-defined]
     return call
@@ -176,13 +180,12 @@ def _run(
     functional: Any,
     graph: LayerGraph,
     parts: list[tuple[Segment, bool]],
-    inputs: Any,
+    tensors: list[Any],
     mask: Any,
     context: dict[str, Any],
 ) -> Any:
     """What `Functional.call` does, segment by segment."""
     tree = keras().tree
-    tensors = functional._standardize_inputs(inputs)
     for tensor, each in zip(tensors, tree.flatten(mask) if mask is not None else (), strict=False):
         if each is not None:
             set_mask(tensor, each)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
+from memfit.compat.graph_order import operation_count
 from memfit.compat.scope import own_gradient, state_scope
 from memfit.framework import tensorflow
+from memfit.techniques.gradient_order import weights_before_inputs
 from memfit.techniques.tensor_parts import TensorParts
 
 Compute = Callable[[Any], Any]
@@ -95,7 +97,10 @@ class RecomputedSegment:
             if not pairs:
                 return [None] * (len(tensors) + len(variables))
             targets, gradients = zip(*pairs, strict=True)
+            since = operation_count()
             found = list(tape.gradient(list(targets), [*tensors, *variables], output_gradients=list(gradients)))
+            if since and not self.model.jit_compile:
+                weights_before_inputs(found[len(given.tensors) :], since)
             return _weights_first(found, len(given.tensors))
 
         values = [value for _, value in state]

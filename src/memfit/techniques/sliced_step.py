@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from memfit.compat.graph_order import operation_count
 from memfit.compat.scope import state_scope
 from memfit.framework import keras, tensorflow
 from memfit.techniques.added_losses import Kind, added_losses, kinds
 from memfit.techniques.batch_state import BatchState
 from memfit.techniques.batch_statistics import BatchStatistics
 from memfit.techniques.global_seed import global_seed_ready
+from memfit.techniques.gradient_order import weights_before_inputs
 from memfit.techniques.instance import replaced
 from memfit.techniques.mixed_samples import adds_up, mixes_samples
 from memfit.techniques.outputs import SlicedOutputs
@@ -277,7 +279,11 @@ class SlicedStep:
         if not self.training:
             return [None] * len(self.trainable)
         sources = [each._value for each in self.trainable]
-        return list(tape.gradient(targets, sources, output_gradients=upstream))
+        since = operation_count()
+        gradients = list(tape.gradient(targets, sources, output_gradients=upstream))
+        if not self.slices.jit:
+            weights_before_inputs(gradients, since)
+        return gradients
 
     def _random(self, batch: Any, start: Any) -> AbstractContextManager[None]:
         tf = tensorflow()
