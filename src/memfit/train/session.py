@@ -20,6 +20,7 @@ from memfit.framework import keras, tensorflow
 from memfit.hardware.out_of_memory import out_of_memory
 from memfit.planning.applied import applied, check
 from memfit.planning.plan import Plan
+from memfit.techniques.instance import has_own_step
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.technique import GRADES, Grade
 from memfit.train.fallbacks import Fallbacks
@@ -75,7 +76,7 @@ class Session:
     ) -> None:
         self.plan, self.numerics = plan, _loosest(numerics, plan)
         self._model, self._recovery, self._choose, self._tell = model, recovery, choose, step_aside
-        if model.built:
+        if _is_built(model):
             _refuse_close(check(model, plan), self.numerics)
         self._applied = ExitStack()
         self._steps: dict[Phase, int] = {"train": 0, "validation": 0}
@@ -128,7 +129,7 @@ class Session:
             return self
         # The function of an earlier fit goes on where it was: it has its own count of random numbers.
         self._made_before = {phase: getattr(self._model, name, None) for phase, name in _FUNCTIONS.items()}
-        if self._model.built:
+        if _is_built(self._model):
             self._apply(self.plan)
         self._take_over()
         return self
@@ -407,6 +408,14 @@ def _refuse_close(verdicts: Any, numerics: Grade) -> None:
                 f"{name} does not give the same result here: {verdicts[name].why}. Plan without it, or accept the "
                 f'difference with numerics="{verdicts[name].grade}".'
             )
+
+
+def _is_built(model: Any) -> bool:
+    """Whether all that a plan changes is there. A model that only trains others, such as a GAN, is never built."""
+    if model.built or not has_own_step(model, "train_step"):
+        return bool(model.built)
+    layers = list(model._flatten_layers(include_self=False))
+    return bool(layers) and all(each.built for each in layers)
 
 
 def _cannot_watch(model: Any) -> str | None:
