@@ -149,10 +149,22 @@ class Planner:
         limit = parse_size(budget, what="budget")
         _refuse(numerics, GRADES, "numerics")
         _refuse(verify, ("trace", "measure", "none"), "verify")
+        return self._proven(limit, numerics, verify, certain=verify != "measure")
+
+    def likely(self, budget: Size, *, numerics: Grade = "exact") -> Plan:
+        """The fastest change whose most likely peak fits a budget, for a run that can recover where it does not.
+
+        On a GPU that is what `plan` finds. A CPU takes a step's operations in another order each time, so that `plan`
+        leaves room for all of them.
+        """
+        _refuse(numerics, GRADES, "numerics")
+        return self._proven(parse_size(budget, what="budget"), numerics, "trace", certain=self.gpu is not cpu())
+
+    def _proven(self, limit: int, numerics: Grade, verify: Verify, *, certain: bool) -> Plan:
         with _no_garbage_collected():
-            plan = self._fastest(limit, numerics, verify)
+            plan = self._fastest(limit, numerics, verify, certain=certain)
             while self._prove and numerics == "exact" and verify != "none" and self._disproved(plan):
-                plan = self._fastest(limit, numerics, verify)
+                plan = self._fastest(limit, numerics, verify, certain=certain)
             return plan
 
     def _disproved(self, plan: Plan) -> bool:
@@ -177,10 +189,10 @@ class Planner:
         except InputError:
             return synthesized(batch_spec(self.model, self._data)(ROWS))
 
-    def _fastest(self, limit: int, numerics: Grade, verify: Verify) -> Plan:
+    def _fastest(self, limit: int, numerics: Grade, verify: Verify, *, certain: bool) -> Plan:
         self._trace_bases(numerics)
         # What is run under the limit need not be kept away from it.
-        target = limit if verify == "measure" else self._target(limit)
+        target = self._target(limit) if certain else limit
         fitting = int(target * _TIGHTER)
         tried: list[Candidate] = []
         while len(tried) <= _ATTEMPTS + 1:
@@ -193,7 +205,7 @@ class Planner:
                     break
             made = self._plan_of(candidate)
             made = replace(made, workspace=made.workspace or self._workspace(limit))
-            peak, needed = self._verified(made, candidate, limit, verify)
+            peak, needed = self._verified(made, candidate, limit, verify, certain=certain)
             measured = self._measured(made, limit) if peak is not None and verify == "measure" else None
             if peak is not None and (verify != "measure" or measured is not None):
                 return self._feasible(made, candidate, limit, numerics, peak, verify, measured)
@@ -395,7 +407,9 @@ class Planner:
         """A plan applied as it will be where the step runs; a machine without a GPU would not compile it."""
         return applied(self.model, replace(made, jit=self.plain.regime == "xla"))
 
-    def _verified(self, made: Plan, candidate: Candidate, limit: int, verify: Verify) -> tuple[Peak | None, int]:
+    def _verified(
+        self, made: Plan, candidate: Candidate, limit: int, verify: Verify, *, certain: bool
+    ) -> tuple[Peak | None, int]:
         """The peak of the planned step when it is really traced (`None` if it does not fit), and what it needs."""
         if verify == "none":
             simulated = self.search.peak(candidate)
@@ -403,7 +417,7 @@ class Planner:
         with self._as_on_target(made):
             planned = self.plain if candidate == self.search.plain else self._estimate()
             ample = _ample(planned)
-            if verify == "measure":
+            if not certain:
                 return planned.limited(limit), ample.value
             return self._under(planned, limit), self._target(ample.high) if self.gpu is cpu() else ample.value
 

@@ -17,7 +17,7 @@ from memfit.planning.applied import check
 from memfit.planning.plan import Plan
 from memfit.planning.planner import Planner
 from memfit.report.console import stderr
-from memfit.report.plan_words import plan_sentence
+from memfit.report.plan_words import plan_sentence, techniques_line
 from memfit.script.folder import Progress
 from memfit.script.settings import AUTO, NONE, Settings
 from memfit.script.words import say
@@ -222,11 +222,22 @@ class Sessions:
             say(f"{name} is not planned: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
             return Plan(), None
         say(f"{name}: {_plain_sentence(planner.plain, budget, changed=not plan.feasible or bool(plan.techniques))}")
-        say(plan_sentence(plan.to_dict()))
-        if not plan.feasible:
-            say(_what_would_fit(plan, numerics=self._settings.numerics))
-            return Plan(), planner.plain
-        return plan, planner.plain
+        if plan.feasible:
+            say(plan_sentence(plan.to_dict()))
+            return plan, planner.plain
+        likely = self._likely(planner, budget) if self._settings.recover else None
+        say(_what_would_fit(plan, numerics=self._settings.numerics, likely=likely))
+        return likely or Plan(), planner.plain
+
+    def _likely(self, planner: Planner, budget: int) -> Plan | None:
+        """A plan that may fit, where none is certain to; less is tried if it does not."""
+        try:
+            plan = planner.likely(budget, numerics=self._settings.numerics)
+        except Exception as error:  # noqa: BLE001 (a plan is help, and the script has to run without)
+            if out_of_memory(error) is None and not isinstance(error, MemfitError):
+                say(f"{planner.model.name}: no likely plan: {type(error).__name__}")
+            return None
+        return plan if plan.feasible and plan.techniques else None
 
     def _saved_plan(self, model: Any, batch: Any) -> Plan:
         plan = self._saved or Plan()
@@ -269,17 +280,20 @@ def _plain_sentence(plain: Estimate, budget: int, *, changed: bool) -> str:
     return f"predicted peak without changes: {format_size(peak.value)}, {share}; {fits} {format_size(budget)}"
 
 
-def _what_would_fit(plan: Plan, *, numerics: Grade) -> str:
-    """The next step for someone whose budget is too small."""
+def _what_would_fit(plan: Plan, *, numerics: Grade, likely: Plan | None) -> str:
+    """How training goes on with a budget that is too small, and what would be enough."""
     prediction = plan.prediction
+    budget = "the budget" if prediction is None else format_size(prediction.budget)
     options = []
     if prediction is not None:
         for grade, size in prediction.smallest_budgets.items():
-            budget = size_literal(math.ceil(size / MIB) * MIB)
-            options.append(f"--budget {budget}" + ("" if grade == numerics else f" with --numerics {grade}"))
+            enough = size_literal(math.ceil(size / MIB) * MIB)
+            options.append(f"--budget {enough}" + ("" if grade == numerics else f" with --numerics {grade}"))
         if prediction.largest_batch:
             options.append(f"a batch of at most {prediction.largest_batch}")
     elif numerics == "exact":
         options = ["--numerics close"]
     hint = f"; what would fit: {', or '.join(options)}" if options else ""
-    return f"running unmodified{hint}"
+    if likely is None:
+        return f"No plan fits {budget}; running unmodified{hint}"
+    return f"No plan is certain to fit {budget}; trying {techniques_line(likely.techniques)}, which may{hint}"
