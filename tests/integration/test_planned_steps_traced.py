@@ -1,13 +1,6 @@
-"""Steps that recompute in calls and work in a loop: what is traced of them, and the replay against a real run.
+"""Steps that recompute in calls and work in a loop, as people write them: what is traced of them."""
 
-Run as a program with the name of a case it prints the steady peak of that case on the CPU's BFC allocator.
-"""
-
-import json
-import subprocess
-import sys
 from itertools import pairwise
-from statistics import median
 
 import keras
 import pytest
@@ -20,29 +13,7 @@ from memfit.estimation.lifetimes import lifetimes
 from memfit.hardware.catalog import find_gpu
 from memfit.trace.tracer import trace_step
 
-TOLERANCE = 0.06
-BATCH = 16
-# The order of a step on the CPU hangs on addresses: in eight runs each, remat in 4 took 167 to 186 MiB, in 7 took 142
-# to 156, both took 24 to 27; the others differ by two. The middle one of three runs has to lie among the orders that
-# are replayed.
-RUNS = 3
 ALL_THERE_IS = 1 << 40
-CASES = {"plain": {}, "remat_4": {"segments": 4}, "remat_7": {"segments": 7}, "micro_batch": {"rows": 2}}
-CASES["both"] = {"segments": 4, "rows": 2}
-
-
-def residual_cnn(blocks=12):
-    """A model and the tensors between its blocks."""
-    inputs = tensor = keras.Input((64, 64, 3))
-    tensor = layers.Conv2D(32, 3, padding="same")(tensor)
-    between = [tensor]
-    for _ in range(blocks):
-        branch = layers.Conv2D(32, 3, padding="same")(tensor)
-        branch = layers.ReLU()(layers.BatchNormalization()(branch))
-        branch = layers.BatchNormalization()(layers.Conv2D(32, 3, padding="same")(branch))
-        tensor = layers.Dropout(0.1)(layers.ReLU()(layers.Add()([tensor, branch])))
-        between.append(tensor)
-    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(tensor))), between
 
 
 def mlp(width=64, depth=4):
@@ -123,38 +94,6 @@ def in_slices(model, rows):
 
     train_step.slice_rows = rows
     model.train_step = train_step
-
-
-def measured(name):
-    """The steady peak of a case, in a child: an allocator can be chosen only once."""
-    child = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
-    return json.loads(child.stdout.splitlines()[-1])
-
-
-def measure(name):
-    from memfit.estimation import measure_child
-    from memfit.hardware import devices
-
-    measure_child._set_up(8000 * 2**20)
-    model = planned(residual_cnn(), **CASES[name])
-    batch = tf.random.uniform((BATCH, 64, 64, 3)), tf.zeros((BATCH,), "int32")
-    dataset = tf.data.Dataset.from_tensors(batch)
-    model.fit(dataset.repeat(3), verbose=0)
-    devices.reset_peak()
-    model.fit(dataset.repeat(6), verbose=0)
-    return devices.memory()[0].peak
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_predicted_and_measured_agree(name):
-    step = trace_step(planned(residual_cnn(), **CASES[name]), "train", gpu=None)
-    # The dataset of the measurement keeps a batch of its own.
-    resident = BATCH * 64 * 64 * 3 * 4
-    predicted = GraphModel(step, None).predict(BATCH, limit=ALL_THERE_IS, growth=True, resident=resident)
-    low, high = (1 - TOLERANCE) * min(predicted.steady_peaks), (1 + TOLERANCE) * max(predicted.steady_peaks)
-    peaks = [measured(name) for _ in range(RUNS)]
-    assert low <= median(peaks) <= high, f"predicted {predicted.steady_peaks}, measured {peaks}"
 
 
 @pytest.mark.parametrize("gpu", [None, "3060"])
@@ -258,7 +197,3 @@ def alive_before(step, operation):
         elif places[event.op] < at:
             sizes.pop(event.buffer, None)
     return list(sizes.values())
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])))  # noqa: T201
