@@ -168,3 +168,17 @@ def test_a_plan_is_run_under_a_real_limit():
     assert plan.feasible
     assert plan.prediction.verified == "measured"
     assert plan.prediction.measured_peak <= plan.prediction.budget < planner.plain.steady_peak.low
+
+
+@pytest.mark.slow
+def test_a_likely_plan_needs_less_than_one_that_is_certain_to_fit():
+    """A CPU runs a step in another order each time, and `plan` leaves room for all of them."""
+    planner = memfit.Planner(residual(), 32, gpu="cpu", jit=False)
+    certain = planner.plan("1MiB").prediction.smallest_budgets["exact"]
+    assert planner.plan(certain).feasible
+    less = int(0.9 * certain)
+    assert not planner.plan(less).feasible
+    likely = planner.likely(less)
+    assert likely.feasible
+    assert likely.techniques
+    assert likely.prediction.peak.value <= less

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+import memfit
 from memfit.errors import InputError
 from memfit.techniques import remat
 
@@ -218,6 +219,21 @@ def test_graph_mode(name):
 def test_other_modes(name, settings):
     build, value = CASES[name]
     assert_same(trained(build, value, **settings), trained(build, None, **settings))
+
+
+def test_an_estimate_sees_the_plan_of_a_model_that_only_trains_others():
+    """Such a model is never built."""
+    model = Gan()
+    model.compile()
+    data = np.zeros((BATCH, WIDTH))
+
+    def operations():
+        return len(memfit.estimate(model, BATCH, gpu="cpu", jit=False, data=data).step.ops)
+
+    plain = operations()
+    with memfit.applied(model, memfit.Plan(remat=6)):
+        assert operations() > plain
+    assert operations() == plain
 
 
 def test_segments_go_where_the_bytes_are():

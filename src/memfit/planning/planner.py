@@ -427,15 +427,13 @@ class Planner:
         # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
         return None if found is None or (self.gpu is cpu() and found.high > limit) else found
 
-    def _least_budget(self, made: Plan) -> int:
-        """The smallest budget a plan was found to run under: near its peak holes between tensors matter."""
-        with self._as_on_target(made):
-            planned = self._estimate()
-            peak = _ample(planned).value
-            budgets = [self._budget_for(int(peak * factor)) for factor in _ABOVE_THE_PEAK]
-            least = next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
-            # A little more may have holes in other places.
-            return math.ceil(least / _TIGHTER)
+    def _least_budget(self, planned: Estimate) -> int:
+        """The smallest budget that a step was found to run under: near its peak holes between tensors matter."""
+        peak = _ample(planned).value
+        budgets = [self._budget_for(int(peak * factor)) for factor in _ABOVE_THE_PEAK]
+        least = next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
+        # A little more may have holes in other places.
+        return math.ceil(least / _TIGHTER)
 
     def _measured(self, made: Plan, limit: int) -> int | None:
         """The peak of a run under the limit; `None` if it does not come through."""
@@ -483,7 +481,9 @@ class Planner:
         smallest = {grade: search.smallest(grade) for grade in GRADES}
         budgets = {grade: self._budget_for(search.peak(each)) for grade, each in smallest.items()}
         # What was asked for is said for certain.
-        budgets[numerics] = max(budgets[numerics], self._least_budget(self._plan_of(smallest[numerics])))
+        with self._as_on_target(self._plan_of(smallest[numerics])):
+            least = self._least_budget(self._estimate())
+        budgets[numerics] = min(max(budgets[numerics], least), self._least_budget(self.plain))
         prediction = Prediction(
             feasible=False,
             rejected=tuple(rejected(search, None, target, numerics, self._refused)),
