@@ -40,6 +40,23 @@ def test_one_tensor_may_take_nearly_the_whole_limit(run_child):
     assert 60 * 2**20 <= current <= 64 * 2**20
 
 
+def test_graphs_of_tensorflow_1_get_no_operation_more(run_child):
+    """Their seeds follow the number of operations."""
+    assert run_child(
+        """
+        import memfit
+        memfit.devices.configure(limit="64MiB")
+        import tensorflow as tf
+        tf.compat.v1.disable_eager_execution()
+        tf.compat.v1.set_random_seed(1)
+        drawn = tf.random.uniform(())
+        with tf.compat.v1.Session() as session:
+            value = float(session.run(drawn))
+        report([each.name for each in tf.compat.v1.get_default_graph().get_operations()])
+        """
+    )[0].startswith("random_uniform")
+
+
 def test_a_region_that_the_machine_does_not_give_is_not_taken(run_child):
     """Address space is limited to less than the limit: the allocator grows as TensorFlow has it."""
     outcome = run_child(

@@ -28,16 +28,20 @@ def take_one_region(limit: int) -> None:
     set_up = context.ensure_initialized
 
     def set_up_and_take() -> None:
-        # The instance's own attribute hides the method; without it the next call is TensorFlow's alone.
-        vars(context).pop("ensure_initialized", None)
+        # The instance's own attribute hides the method; once it is gone, TensorFlow's is called.
+        is_first = vars(context).pop("ensure_initialized", None) is not None
         set_up()
-        _allocate_once(limit)
+        if is_first:
+            _allocate_once(limit)
 
     context.ensure_initialized = set_up_and_take
 
 
 def _allocate_once(limit: int) -> None:
     tf = tensorflow()
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        # An operation more in a graph of TensorFlow 1 would change the seeds of those behind it.
+        return
     try:
         with tf.init_scope(), tf.device(_CPU):
             if tf.config.experimental.get_memory_info("CPU:0")["peak"]:
@@ -45,8 +49,7 @@ def _allocate_once(limit: int) -> None:
                 return
             tf.raw_ops.Empty(shape=_shape(limit // MIB, MIB), dtype=tf.uint8, init=False)
         tf.config.experimental.reset_memory_stats("CPU:0")
-    except (tf.errors.OpError, ValueError):
-        # The machine gives no such region: then it grows as TensorFlow has it.
+    except Exception:  # noqa: BLE001 (the script has to run without: then the allocator grows as TensorFlow has it)
         return
 
 
