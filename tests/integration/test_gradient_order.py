@@ -1,5 +1,7 @@
 """Which gradient is computed first changes what a step holds, and nothing else."""
 
+from contextlib import nullcontext
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from keras import layers
 
 from memfit.compat.graph_order import operation_count
 from memfit.techniques.gradient_order import after_updates, weights_before_inputs
+from memfit.techniques.update_order import updates_in_turn
 
 SHARED = layers.Dense(8)
 MODELS = {
@@ -82,3 +85,48 @@ def test_what_follows_an_update_waits_for_it():
     (update,) = [each for each in graph.get_operations() if each.type == "AssignAddVariableOp"]
     assert any(update in each.control_inputs for each in graph.get_operations() if each.type == "Identity")
     assert float(step(tf.constant(3.0))) == 6.0
+
+
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "accumulating": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.5),
+    "clipping": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=0.1),
+    "factored": lambda: keras.optimizers.Adafactor(0.01),
+    "scaling": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01, momentum=0.9)),
+}
+
+
+def trained(optimizer, *, in_turn):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), layers.Embedding(10, 6), layers.Flatten(), layers.Dense(3)])
+    model.compile(optimizer(), "mse", jit_compile=False)
+    x, y = np.random.default_rng(0).integers(0, 10, (32, 4)), np.zeros((32, 3))
+    with updates_in_turn(model) if in_turn else nullcontext():
+        model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+    assert "apply" not in vars(model.optimizer)
+    return [each.numpy() for each in (*model.variables, *model.optimizer.variables)]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_in_turn_are_the_same_updates(name):
+    plain, ordered = (trained(OPTIMIZERS[name], in_turn=in_turn) for in_turn in (False, True))
+    for value, expected in zip(ordered, plain, strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_an_update_waits_for_the_one_before():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(4)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step():
+        model.optimizer.apply([tf.ones(each.shape) for each in model.trainable_variables], model.trainable_variables)
+
+    with updates_in_turn(model):
+        operations = step.get_concrete_function().graph.get_operations()
+    updates = [each for each in operations if each.type.startswith("Assign")]
+    waited_for = {id(before) for each in operations for before in each.control_inputs}
+    # Two slots and a weight for each of four variables, and the count of steps.
+    assert len(updates) == 13
+    assert all(id(each) in waited_for for each in updates[:-1])

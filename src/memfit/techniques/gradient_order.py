@@ -20,7 +20,7 @@ _PRODUCTS = frozenset(
 )
 # What stands between a product and the gradient of a weight.
 _BETWEEN = frozenset(("Identity", "Reshape", "Cast", "Transpose", "Squeeze", "ExpandDims", "Sum", "AddN", "AddV2"))
-_UPDATES = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
+UPDATES = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 
 
 def weights_before_inputs(gradients: Sequence[Any], since: int) -> None:
@@ -49,7 +49,7 @@ def after_updates(tensors: Sequence[Any]) -> list[Any]:
     A step that trains two models, such as a GAN's, would otherwise hold what both need.
     """
     tf = tensorflow()
-    updates = [each for each in operations_since(0) if each.type in _UPDATES]
+    updates = [each for each in operations_since(0) if each.type in UPDATES]
     if not updates:
         return list(tensors)
     with tf.control_dependencies(updates):

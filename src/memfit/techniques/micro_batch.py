@@ -11,6 +11,7 @@ from memfit.techniques.instance import refuse_own_train_step, replaced, retraced
 from memfit.techniques.mixed_samples import mixes_samples
 from memfit.techniques.sliced_step import SlicedStep, own
 from memfit.techniques.technique import Verdict
+from memfit.techniques.update_order import updates_in_turn
 
 # Layers that mix the samples of a batch: normalised over a slice, the result is another one.
 _MIXING = ("BatchNormalization", "SyncBatchNormalization")
@@ -50,7 +51,7 @@ def applied(model: Any, value: int) -> Iterator[None]:
     # Whoever traces it takes a whole number of slices.
     train_step.slice_rows = value  # type: ignore[attr-defined]
     train_step.passes = None  # type: ignore[attr-defined]
-    with retraced(model), replaced(model, "train_step", train_step):
+    with retraced(model), replaced(model, "train_step", train_step), updates_in_turn(model):
         yield
 
 

@@ -13,6 +13,7 @@ from memfit.techniques import workspace
 from memfit.techniques.global_seed import random_numbers_kept
 from memfit.techniques.sliced_step import SlicedStep
 from memfit.techniques.together import together
+from memfit.techniques.update_order import updates_in_turn
 from memfit.trace.function import trace_reason
 from memfit.verification.differences import Difference
 from memfit.verification.remembered import remembered
@@ -146,7 +147,7 @@ def _tried(model: Any, base: Mapping[str, Any], plain: Way, planned: Way, batch:
     functions = {name: getattr(model, name, None) for name in _FUNCTIONS}
     try:
         # Once for both: another optimizer would be another one each time.
-        with random_numbers_kept(), together(model, base):
+        with random_numbers_kept(), together(model, base), updates_in_turn(model):
             return compare_steps(model, plain, planned, batch, rows=rows)
     except MemfitError as error:
         return Outcome((), rows or 0, str(error))
