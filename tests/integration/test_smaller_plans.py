@@ -35,3 +35,8 @@ def test_the_exact_ways_come_before_those_that_are_close():
     sliced = ["micro_batch" in way for way in found]
     assert sliced == sorted(sliced)
     assert sliced[-1]
+
+
+def test_other_numbers_of_segments_are_tried_too():
+    found = smaller_plans(network(normalised=True), memfit.Plan(remat=8), 8, "exact")
+    assert [plan.techniques for plan in found] == [{"remat": 16}, {"remat": 4}]

@@ -3,7 +3,7 @@
 import gc
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -55,6 +55,8 @@ _VERIFIED: dict[Verify, Literal["traced", "measured"] | None] = {"trace": "trace
 _ABOVE_THE_PEAK = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _HALF_NATIVE = (8, 0)
 _SEGMENT_COUNTS = range(2, 13)
+# What is tried of a model that is no graph of layers, as in recovery.
+_WHOLE_MODEL_SEGMENTS = (4, 8, 16)
 # Cost less than runs differ by (benchmarks/results/techniques_h200.json); a quarter of it made a U-Net 20 % slower.
 _SCRATCH = "1GiB"
 _SMALLER_OPTIMIZERS = ("lion", "sgd")
@@ -149,7 +151,7 @@ class Planner:
         limit = parse_size(budget, what="budget")
         _refuse(numerics, GRADES, "numerics")
         _refuse(verify, ("trace", "measure", "none"), "verify")
-        return self._proven(limit, numerics, verify, certain=verify != "measure")
+        return self._proven(limit, numerics, verify, certain=True)
 
     def likely(self, budget: Size, *, numerics: Grade = "exact") -> Plan:
         """The fastest change whose most likely peak fits a budget, for a run that can recover where it does not.
@@ -157,8 +159,14 @@ class Planner:
         On a GPU that is what `plan` finds. A CPU takes a step's operations in another order each time, so that `plan`
         leaves room for all of them.
         """
+        limit = parse_size(budget, what="budget")
         _refuse(numerics, GRADES, "numerics")
-        return self._proven(parse_size(budget, what="budget"), numerics, "trace", certain=self.gpu is not cpu())
+        plan = self._proven(limit, numerics, "trace", certain=False)
+        if plan.feasible:
+            return plan
+        # Then without the room that is kept free of every budget.
+        plan = self._proven(math.ceil(limit / (1 - self.margin)), numerics, "trace", certain=False)
+        return replace(plan, prediction=plan.prediction and replace(plan.prediction, budget=limit))
 
     def _proven(self, limit: int, numerics: Grade, verify: Verify, *, certain: bool) -> Plan:
         with _no_garbage_collected():
@@ -192,7 +200,7 @@ class Planner:
     def _fastest(self, limit: int, numerics: Grade, verify: Verify, *, certain: bool) -> Plan:
         self._trace_bases(numerics)
         # What is run under the limit need not be kept away from it.
-        target = self._target(limit) if certain else limit
+        target = limit if verify == "measure" else self._target(limit)
         fitting = int(target * _TIGHTER)
         tried: list[Candidate] = []
         while len(tried) <= _ATTEMPTS + 1:
@@ -212,6 +220,8 @@ class Planner:
             tried.append(candidate)
             # What it was traced to need more than simulated, others will need too, if not all of it.
             fitting = int(fitting * min(_TIGHTER, math.sqrt(self.search.peak(candidate) / needed)))
+        if self._recomputing_bases_added():
+            return self._fastest(limit, numerics, verify, certain=certain)
         return self._infeasible(limit, numerics)
 
     def sweep(self, *, numerics: Grade = "exact") -> Sweep:
@@ -307,6 +317,22 @@ class Planner:
                 current = [base for base in bases if not base.superseded]
                 bases += [smaller for base in current for smaller in self._with_smaller_optimizers(base)]
 
+    def _recomputing_bases_added(self) -> bool:
+        """Whether steps were traced just now that recompute a model in which no segments can be placed.
+
+        Each takes as long as an estimate, so that they are traced only where nothing else fits.
+        """
+        bases = self.search.bases
+        if self.graph is not None or any("remat" in base.techniques for base in bases):
+            return False
+        free = workspace.for_cpu() if self._copies_patches else {}
+        before = len(bases)
+        for count in _WHOLE_MODEL_SEGMENTS:
+            if self._grade_of("remat", count) == "exact":
+                with suppress(TraceError):
+                    bases.append(self._base({**free, "remat": count}, "exact"))
+        return len(bases) > before
+
     def _base(self, techniques: Mapping[str, Any], grade: Grade) -> Base:
         with self._as_on_target(Plan(**techniques)):
             planned = self._estimate()
@@ -351,8 +377,8 @@ class Planner:
         """The model's layers, whose names segments are made of; `None` if it is no graph of layers."""
         if not is_graph(self.model):
             self._refused["remat"] = (
-                f"{type(self.model).__name__} is not a graph of layers, in which segments can be placed; "
-                "remat=N cuts it without a prediction"
+                f"{type(self.model).__name__} is not a graph of layers, in which segments can be placed; only "
+                f"remat={', '.join(map(str, _WHOLE_MODEL_SEGMENTS))} are tried"
             )
             return None
         if self._grade_of("remat", 2) is None:
@@ -385,12 +411,9 @@ class Planner:
             return None
 
     def _plan_of(self, candidate: Candidate) -> Plan:
-        return Plan(
-            micro_batch=candidate.micro_batch,
-            remat=self._named(candidate.segments) or None,
-            **self.search.bases[candidate.base].techniques,
-            model=fingerprint(self.model),
-        )
+        segments = {"remat": self._named(candidate.segments)} if candidate.segments else {}
+        techniques = {**self.search.bases[candidate.base].techniques, **segments}
+        return Plan(micro_batch=candidate.micro_batch, **techniques, model=fingerprint(self.model))
 
     def _workspace(self, limit: int) -> str | None:
         """The cap on convolutions' scratch where choosing their kernels might take more than there is."""
@@ -417,21 +440,25 @@ class Planner:
         with self._as_on_target(made):
             planned = self.plain if candidate == self.search.plain else self._estimate()
             ample = _ample(planned)
-            if not certain:
+            if verify == "measure":
                 return planned.limited(limit), ample.value
-            return self._under(planned, limit), self._target(ample.high) if self.gpu is cpu() else ample.value
+            # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
+            every_order = certain and self.gpu is cpu()
+            peak = self._under(planned, limit, every_order=every_order)
+            return peak, self._target(ample.high) if every_order else ample.value
 
-    def _under(self, planned: Estimate, limit: int) -> Peak | None:
-        """The peak of a planned step under a budget; `None` if it does not fit."""
+    def _under(self, planned: Estimate, limit: int, *, every_order: bool) -> Peak | None:
+        """The peak of a planned step under a budget; `None` if it does not fit, in any order or in the likely one."""
         found = planned.limited(self._target(limit))
-        # A GPU's runs keep near the middle replay; a CPU takes any of its orders.
-        return None if found is None or (self.gpu is cpu() and found.high > limit) else found
+        return None if found is None or (every_order and found.high > limit) else found
 
     def _least_budget(self, planned: Estimate) -> int:
         """The smallest budget that a step was found to run under: near its peak holes between tensors matter."""
         peak = _ample(planned).value
         budgets = [self._budget_for(int(peak * factor)) for factor in _ABOVE_THE_PEAK]
-        least = next((budget for budget in budgets if self._under(planned, budget) is not None), budgets[-1])
+        every_order = self.gpu is cpu()
+        fitting = (each for each in budgets if self._under(planned, each, every_order=every_order) is not None)
+        least = next(fitting, budgets[-1])
         # A little more may have holes in other places.
         return math.ceil(least / _TIGHTER)
 

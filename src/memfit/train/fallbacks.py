@@ -90,14 +90,15 @@ def smaller_plans(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iterat
         batch: Samples in the batch that did not fit.
         numerics: How exact the result has to be.
     """
-    recomputing = list(_more_segments(model, plan))
+    recomputing = list(_other_segments(model, plan))
     exact = list(_smaller_slices(model, plan, batch, "exact"))
     slicing = exact or list(_smaller_slices(model, plan, batch, numerics))
     # Slices save more, for any layer; but where they give another result, recomputing comes first.
     yield from (exact or recomputing)
     yield from (recomputing if exact else slicing)
     if slicing and recomputing:
-        yield replace(recomputing[-1], micro_batch=slicing[-1].micro_batch)
+        most = max(recomputing, key=_segment_count)
+        yield replace(most, micro_batch=slicing[-1].micro_batch)
 
 
 def _smaller_slices(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iterator[Plan]:
@@ -108,11 +109,18 @@ def _smaller_slices(model: Any, plan: Plan, batch: int, numerics: Grade) -> Iter
             yield replace(plan, micro_batch=size)
 
 
-def _more_segments(model: Any, plan: Plan) -> Iterator[Plan]:
-    before = plan.remat if isinstance(plan.remat, int) else len(plan.remat or ())
-    for count in _SEGMENTS:
-        if count > before and _allowed(model, "remat", count, "exact"):
+def _other_segments(model: Any, plan: Plan) -> Iterator[Plan]:
+    """More segments, then fewer: which number takes least is not known, and each leaves other holes between tensors."""
+    before = _segment_count(plan)
+    more = [each for each in _SEGMENTS if each > before]
+    fewer = [each for each in _SEGMENTS if each < before]
+    for count in (*more, *(fewer if isinstance(plan.remat, int) else ())):
+        if _allowed(model, "remat", count, "exact"):
             yield replace(plan, remat=count)
+
+
+def _segment_count(plan: Plan) -> int:
+    return plan.remat if isinstance(plan.remat, int) else len(plan.remat or ())
 
 
 def _allowed(model: Any, name: str, value: Any, numerics: Grade) -> bool:
