@@ -42,8 +42,11 @@ def residual_cnn(blocks=12):
 def run(name):
     """The predicted band of a case and what it takes."""
     import memfit
+    from memfit.compat.cpu_allocator import take_one_region
 
+    # As `memfit run` does.
     memfit.devices.configure(limit="8GiB")
+    take_one_region(8 * 2**30)
     import tensorflow as tf
 
     model, plan = residual_cnn(), memfit.Plan(**PLANS[name])

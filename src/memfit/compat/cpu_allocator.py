@@ -22,7 +22,7 @@ def take_one_region(limit: int) -> None:
     memory is the process's only as far as it is used.
 
     Args:
-        limit: What the allocator may take, in bytes; whole MiB.
+        limit: What the allocator may take, in bytes.
     """
     context = import_module("tensorflow.python.eager.context").context()
     set_up = context.ensure_initialized

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-from memfit.compat.cpu_allocator import take_one_region
 from memfit.errors import ConfigurationError, InputError, TooLateError, UnknownGpuError
 from memfit.framework import tensorflow
 from memfit.hardware import onednn, scratch
@@ -321,7 +320,6 @@ def _apply_to_cpu(tf: Any, settings: _Settings, applied: list[str], ignored: lis
     if settings.total is not None:
         os.environ[_CPU_USE_BFC] = "1"
         os.environ[_CPU_LIMIT] = str(settings.total // MIB)
-        take_one_region(settings.total)
     if settings.split:
         cpu = tf.config.list_physical_devices("CPU")[0]
         logical = [tf.config.LogicalDeviceConfiguration() for _ in settings.split]

@@ -11,6 +11,7 @@ from typing import Any
 
 import wrapt
 
+from memfit.compat.cpu_allocator import take_one_region
 from memfit.errors import MemfitError
 from memfit.framework import keras_backend
 from memfit.hardware import devices, onednn
@@ -52,9 +53,11 @@ class _BeforeImport(MetaPathFinder):
 
 def _set_devices_up(tf: Any, settings: Settings) -> None:
     try:
-        devices.configure(limit=settings.device_limit, growth=settings.growth)
+        configured = devices.configure(limit=settings.device_limit, growth=settings.growth)
     except MemfitError as error:
         refuse(error)
+    if configured.device_type == "CPU" and settings.device_limit is not None:
+        take_one_region(settings.device_limit)
     for place, name in _SETTERS:
         setattr(import_module(f"{tf.__name__}.{place}"), name, _overruled(name, settings))
 
