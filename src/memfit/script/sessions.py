@@ -225,7 +225,8 @@ class Sessions:
         if plan.feasible:
             say(plan_sentence(plan.to_dict()))
             return plan, planner.plain
-        likely = self._likely(planner, budget) if self._settings.recover else None
+        on_gpu = self._device.name.startswith("GPU")
+        likely = self._likely(planner, budget) if self._settings.recover and not on_gpu else None
         say(_what_would_fit(plan, numerics=self._settings.numerics, likely=likely))
         return likely or Plan(), planner.plain
 
