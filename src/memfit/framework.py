@@ -3,9 +3,12 @@
 Every other module gets them here, so that importing memfit never imports TensorFlow by accident.
 """
 
+import gc
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -60,12 +63,26 @@ def import_for_predicting() -> None:
     try:
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        tensorflow()
+        with _imports_kept():
+            tensorflow()
         # The first look at the devices speaks too.
         import_module("tensorflow").config.set_visible_devices([], "GPU")
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextmanager
+def _imports_kept() -> Iterator[None]:
+    """Keep the garbage collector from looking through what is imported: it stays as long as the process lives."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def keras() -> ModuleType:

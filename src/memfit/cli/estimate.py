@@ -32,15 +32,15 @@ def estimate(
     Exit code 0: it fits the card; 1: it does not.
     """
     framework.import_for_predicting()
-    from memfit.estimation.estimate import estimate as predict
+    from memfit.estimation.estimate import estimate_phases
     from memfit.report.estimate import render_cards, render_estimate, render_measurement
     from memfit.trace.target import load_target
 
     shape = parse_shape(input_shape)
     with stderr().status(f"building {target}"):
         model = load_target(target, input_shape=shape, optimizer=optimizer, loss=loss, policy=policy)
-    with stderr().status("tracing one step"):
-        result = predict(model, batch_size=batch, gpu=gpu, jit=JIT[jit])
+    with stderr().status("tracing one step of each phase"):
+        result = estimate_phases(model, batch_size=batch, gpu=gpu, jit=JIT[jit])
         fits = result.fits(result.gpu.default_limit)
         phases = result.phases
     measurement, here = _measured_here(model, batch, result) if measured else (None, result)

@@ -1,22 +1,27 @@
 """What stands behind an estimate: a model or a training step, traced once per phase and asked at any batch size."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, Protocol
 
 from memfit.compat.optimizers import optimizers_of
 from memfit.errors import InputError
+from memfit.estimation.ahead import CompiledAhead, workers
 from memfit.estimation.composition import Kind
-from memfit.estimation.phases import GraphPhase, PhaseModel, PhasePrediction, XlaPhase
+from memfit.estimation.phases import GraphPhase, PhaseModel, PhasePrediction
 from memfit.estimation.regime import Regime
+from memfit.estimation.xla.hlo import NotCompilableError
 from memfit.hardware.catalog import GPU, find_gpu
 from memfit.hardware.host import host_memory
 from memfit.trace.batch import batch_spec
-from memfit.trace.function import step_function
+from memfit.trace.function import TraceError, step_function
+from memfit.trace.garbage import no_garbage_collected
 from memfit.trace.own_step import OwnStep
 from memfit.trace.step import Phase, Step
-from memfit.trace.tracer import build, trace_step
+from memfit.trace.tracer import build, traced
 
 UNKNOWN_CARD = "24GiB"
 """The card to predict for where there is none."""
@@ -43,11 +48,11 @@ class Subject(Protocol):
         """The phases it has."""
         ...
 
-    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Step:
-        """Its step as the executor runs it."""
+    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Callable[[], Step]:
+        """Its step, traced; what is returned reads it as the executor runs it, in any thread."""
         ...
 
-    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> PhaseModel:
+    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> CompiledAhead:
         """Its step as XLA compiles it."""
         ...
 
@@ -65,20 +70,20 @@ class ModelSubject:
         self._model, self._data = model, data
         self.name: str = model.name
 
-    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Step:
+    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Callable[[], Step]:
         """Trace the step."""
-        return trace_step(self._model, phase, gpu=gpu, data=self._data, batch_size=batch)
+        return traced(self._model, phase, gpu=gpu, data=self._data, batch_size=batch)
 
-    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> PhaseModel:
+    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> CompiledAhead:
         """Prepare the step for XLA, which cannot create variables."""
         spec = batch_spec(self._model, self._data)
         build(self._model, spec, batch)
-        return XlaPhase(
+        return CompiledAhead(
             step_function(self._model, phase),
             spec,
-            gpu,
-            self._variable_bytes(phase),
-            [layer.name for layer in self._model._flatten_layers(include_self=False)],
+            gpu=gpu,
+            variables=self._variable_bytes(phase),
+            layers=[layer.name for layer in self._model._flatten_layers(include_self=False)],
             on_card=phase == "train",
         )
 
@@ -105,19 +110,21 @@ class FunctionSubject:
         self._step = step
         self.name = step.name
 
-    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Step:
+    def graph(self, phase: Phase, gpu: GPU | None, batch: int) -> Callable[[], Step]:
         """Trace the step."""
         del phase
-        return self._step.trace_step(gpu, batch)
+        step = self._step.trace_step(gpu, batch)
+        return lambda: step
 
-    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> PhaseModel:
+    def compiled(self, phase: Phase, gpu: GPU, batch: int) -> CompiledAhead:
         """Prepare the step for XLA, which cannot create variables."""
         del phase, batch
         sizes = self._step.variable_bytes()
         slots = sizes.get("optimizer", 0)
         parameters = sizes.get("parameter", 0) + sizes.get("state", 0)
         variables: dict[Kind, int] = {"parameters": parameters, "optimizer_state": slots}
-        return XlaPhase(self._step.call, self._step.arguments.at, gpu, variables, self._step.layer_names)
+        call, arguments = self._step.call, self._step.arguments.at
+        return CompiledAhead(call, arguments, gpu=gpu, variables=variables, layers=self._step.layer_names)
 
     def idle_bytes(self) -> int:
         """It has no other phases."""
@@ -137,7 +144,8 @@ class Source:
     def __init__(self, subject: Subject, gpu: GPU, regime: Regime, resident: int) -> None:
         self.subject, self.gpu, self.regime, self.resident = subject, gpu, regime, resident
         self._steps: dict[tuple[Phase, int | None], GraphPhase] = {}
-        self._compiled: dict[Phase, PhaseModel] = {}
+        self._compiled: dict[Phase, CompiledAhead] = {}
+        self._started: dict[Phase, Future[Step]] = {}
         self._answers: dict[tuple[Phase, int, int, bool, bool], PhasePrediction | None] = {}
 
     def predict(
@@ -146,10 +154,32 @@ class Source:
         """The peak of a phase at a batch size; `None` if it does not fit the limit."""
         key = (phase, batch, limit, growth, band)
         if key not in self._answers:
-            model = self._phase(phase, batch)
-            resident = self.resident + (0 if phase == "train" else self.subject.idle_bytes())
-            self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
+            with no_garbage_collected():
+                model = self._phase(phase, batch)
+                resident = self.resident + (0 if phase == "train" else self.subject.idle_bytes())
+                self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
         return self._answers[key]
+
+    def start(self, batch: int) -> None:
+        """Trace all phases, and optimise or compile each while the next is traced.
+
+        What cannot be traced is left out: asking for it says why.
+        """
+        threads = workers()
+        try:
+            with no_garbage_collected():
+                for phase in self.subject.phases:
+                    with suppress(TraceError, NotCompilableError):
+                        self._start(phase, batch, threads)
+        finally:
+            threads.shutdown(wait=False)
+
+    def _start(self, phase: Phase, batch: int, threads: ThreadPoolExecutor) -> None:
+        if self.regime == "graph":
+            self._started[phase] = threads.submit(self.subject.graph(phase, self._target, batch))
+        else:
+            self._compiled[phase] = self.subject.compiled(phase, self.gpu, batch)
+            self._compiled[phase].start(batch, threads)
 
     def step(self, batch: int) -> Step:
         """The training step as the executor runs it."""
@@ -178,10 +208,14 @@ class Source:
         """The step for all batch sizes, or, where a fixed batch is inside it, for this one."""
         known = self._steps.get((phase, None)) or self._steps.get((phase, batch))
         if known is None:
-            gpu = None if self.gpu is cpu() else self.gpu
-            step = self.subject.graph(phase, gpu, batch)
-            known = self._steps[phase, step.only_batch] = GraphPhase(step, gpu)
+            started = self._started.pop(phase, None)
+            step = started.result() if started else self.subject.graph(phase, self._target, batch)()
+            known = self._steps[phase, step.only_batch] = GraphPhase(step, self._target)
         return known
+
+    @property
+    def _target(self) -> GPU | None:
+        return None if self.gpu is cpu() else self.gpu
 
 
 def _total_bytes(variables: Iterable[Any]) -> int:

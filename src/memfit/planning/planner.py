@@ -1,9 +1,8 @@
 """`memfit.plan`: a model, a budget, and the fastest change that fits it."""
 
-import gc
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -35,6 +34,7 @@ from memfit.techniques.technique import GRADES, Grade
 from memfit.techniques.together import fingerprint
 from memfit.trace.batch import batch_spec
 from memfit.trace.function import TraceError
+from memfit.trace.garbage import no_garbage_collected
 from memfit.trace.step import Step, variable_bytes
 from memfit.trace.tracer import trace_step
 from memfit.units import MIB, Size, parse_size
@@ -169,7 +169,7 @@ class Planner:
         return replace(plan, prediction=plan.prediction and replace(plan.prediction, budget=limit))
 
     def _proven(self, limit: int, numerics: Grade, verify: Verify, *, certain: bool) -> Plan:
-        with _no_garbage_collected():
+        with no_garbage_collected():
             plan = self._fastest(limit, numerics, verify, certain=certain)
             while self._prove and numerics == "exact" and verify != "none" and self._disproved(plan):
                 plan = self._fastest(limit, numerics, verify, certain=certain)
@@ -543,18 +543,6 @@ class Planner:
 def _ample(predicted: Estimate) -> Peak:
     """The peak under a limit that is never reached."""
     return predicted.limited(NO_LIMIT) or predicted.steady_peak
-
-
-@contextmanager
-def _no_garbage_collected() -> Iterator[None]:
-    """Tracing makes millions of objects that stay; looking through them took a sixth of a ResNet50's planning."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _refuse(value: object, allowed: tuple[str, ...], what: str) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from memfit.compat.graph_gradients import gradients_kept_by_graphs
+from memfit.compat.lifted_variables import only_lifted
 from memfit.compat.optimizers import built_whole, optimizers_of
 from memfit.errors import InputError
 from memfit.framework import keras, tensorflow
@@ -75,7 +76,7 @@ def build_optimizer(model: Any) -> None:
                 optimizer.build(model.trainable_variables)
 
         # As in Keras's step: where memory runs out for a value that is made eagerly, TensorFlow crashes.
-        with built_whole([optimizer]):
+        with built_whole([optimizer]), only_lifted():
             tensorflow().function(build, autograph=False).get_concrete_function()
 
 

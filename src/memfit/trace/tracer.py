@@ -4,6 +4,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from memfit.compat.optimizers import optimizers_of
@@ -27,7 +28,14 @@ _unused: weakref.WeakSet[Any] = weakref.WeakSet()
 def trace_step(
     model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = None, batch_size: int | None = None
 ) -> Step:
-    """Trace a step of a model and optimise it as TensorFlow would for the target.
+    """Trace a step of a model and optimise it as TensorFlow would for the target; see `traced`."""
+    return traced(model, phase, gpu=gpu, data=data, batch_size=batch_size)()
+
+
+def traced(
+    model: Any, phase: Phase, *, gpu: GPU | None, data: Any | None = None, batch_size: int | None = None
+) -> Callable[[], Step]:
+    """Trace a step of a model.
 
     Args:
         model: A compiled Keras model; with `data` it need not be built.
@@ -35,6 +43,9 @@ def trace_step(
         gpu: The target; `None` is the CPU.
         data: An example batch, where the model does not say what it looks like.
         batch_size: The size to trace with where the model takes no other; the step then holds for this size only.
+
+    Returns:
+        Optimises the step as TensorFlow would for the target; another thread may do so.
 
     Raises:
         InputError: If the model is not ready.
@@ -64,7 +75,7 @@ def trace_step(
         sources=sources_of(model),
         idle=_idle(kinds, concrete) if phase == "train" else [],
     )
-    return read_concrete(concrete, phase, owner, gpu=gpu, size=size, only_batch=only_batch)
+    return partial(read_concrete, concrete, phase, owner, gpu=gpu, size=size, only_batch=only_batch)
 
 
 @dataclass(frozen=True)
