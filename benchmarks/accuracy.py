@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from baselines import grappler_peak, layer_sum
+from baselines import MODEL_PROFILER, grappler_peak, layer_sum, model_profiler
 from models import NOT_COMPILED, Row, batch_of, built, resident_bytes
 from rich.console import Console
 from rich.progress import track
@@ -35,7 +35,7 @@ from memfit.units import MIB, format_size
 
 # What makes a case, in the order of its name; everything else in a row was measured.
 _CASE = ("model", "size", "batch", "optimizer", "policy", "accum", "jit", "limit_mb", "env")
-_PIPE_WIDTH = 190
+_PIPE_WIDTH = 220
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class Outcome:
     failure: str | None = None
     layer_sum_bytes: int | None = None
     grappler_bytes: int | None = None
-    baseline_failure: str | None = None
+    model_profiler_bytes: int | None = None
+    baseline_failures: dict[str, str] = field(default_factory=dict)
+    """Why a baseline gives no answer, by its name."""
 
     @property
     def name(self) -> str:
@@ -83,16 +85,21 @@ class Outcome:
             "error": self.error(self.predicted_bytes),
             "layer_sum_error": self.error(self.layer_sum_bytes),
             "grappler_error": self.error(self.grappler_bytes),
+            "model_profiler_error": self.error(self.model_profiler_bytes),
         }
         return {"name": self.name, **asdict(self), **errors, "inside": self.inside}
 
 
-# Who predicts, and where the prediction is found.
-_PREDICTORS: dict[str, Callable[[Outcome], int | None]] = {
-    "memfit": lambda outcome: outcome.predicted_bytes,
-    "layer sum": lambda outcome: outcome.layer_sum_bytes,
-    "TF grappler": lambda outcome: outcome.grappler_bytes,
+# Who is asked beside memfit, and where the answer is kept. Grappler comes last: it builds models that are not built.
+_BASELINES = {
+    "layer sum": "layer_sum_bytes",
+    "model-profiler": "model_profiler_bytes",
+    "TF grappler": "grappler_bytes",
 }
+_ENDED = "the process ended: out of host memory, or a crash"
+
+# Who predicts, and where the prediction is found.
+_PREDICTORS = {"memfit": "predicted_bytes", **_BASELINES}
 
 
 @dataclass(frozen=True)
@@ -114,9 +121,10 @@ def summaries(outcomes: Sequence[Outcome]) -> Iterator[Summary]:
     for regime in sorted({outcome.regime for outcome in outcomes}):
         ours = [outcome for outcome in outcomes if outcome.regime == regime]
         for predictor, predicted in _PREDICTORS.items():
-            errors = [outcome.error(predicted(outcome)) for outcome in ours]
+            errors = [outcome.error(getattr(outcome, predicted)) for outcome in ours]
             known = [error for error in errors if error is not None]
-            if not known and predictor != "memfit":
+            # A baseline that was not asked is left out; one that was and could not answer is shown.
+            if not known and predictor != "memfit" and not any(predictor in each.baseline_failures for each in ours):
                 continue
             yield Summary(
                 regime=regime,
@@ -142,19 +150,27 @@ def predict_all(rows: Iterable[Row], gpu: memfit.GPU, *, baselines: bool) -> Ite
         key = json.dumps([row.get(key) for key in ("model", "size", "batch", "optimizer", "policy", "accum")])
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             try:
-                outcome = pool.submit(predict, row, gpu, baselines=baselines and key not in answered).result()
+                outcome = pool.submit(predict, row, gpu).result()
             except BrokenProcessPool:
-                outcome = replace(_unpredicted(row), failure="the process ended: out of host memory, or a crash")
-        said = answered.setdefault(key, outcome)
+                outcome = replace(_unpredicted(row), failure=_ENDED)
+        if baselines and key not in answered:
+            # In a process of their own: what ends theirs leaves the prediction as it is, and its memory is free again.
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                try:
+                    answered[key] = pool.submit(ask_baselines, row, gpu).result()
+                except BrokenProcessPool:
+                    answered[key] = replace(outcome, baseline_failures=dict.fromkeys(_BASELINES, _ENDED))
+        said = answered.get(key, outcome)
         yield replace(
             outcome,
             layer_sum_bytes=said.layer_sum_bytes,
             grappler_bytes=said.grappler_bytes,
-            baseline_failure=said.baseline_failure,
+            model_profiler_bytes=said.model_profiler_bytes,
+            baseline_failures=said.baseline_failures,
         )
 
 
-def predict(row: Row, gpu: memfit.GPU, *, baselines: bool) -> Outcome:
+def predict(row: Row, gpu: memfit.GPU) -> Outcome:
     """Predict one case; what goes wrong is part of the outcome."""
     outcome = _unpredicted(row)
     # A truth file is long and a model that cannot be predicted is a result, so one failure does not end the run.
@@ -163,7 +179,7 @@ def predict(row: Row, gpu: memfit.GPU, *, baselines: bool) -> Outcome:
             outcome = _predict(outcome, model, gpu)
     except Exception as error:  # noqa: BLE001
         outcome = replace(outcome, failure=_reason(error))
-    return _ask_baselines(outcome, row, gpu) if baselines else outcome
+    return outcome
 
 
 def _unpredicted(row: Row) -> Outcome:
@@ -192,13 +208,23 @@ def _predict(outcome: Outcome, model: Any, gpu: memfit.GPU) -> Outcome:
     return replace(outcome, predicted_bytes=peak.value, low_bytes=peak.low, high_bytes=peak.high)
 
 
-def _ask_baselines(outcome: Outcome, row: Row, gpu: memfit.GPU) -> Outcome:
-    try:
-        with built(row) as model:
-            outcome = replace(outcome, layer_sum_bytes=layer_sum(model, row["batch"]))
-            return replace(outcome, grappler_bytes=grappler_peak(model, row["batch"], gpu))
-    except Exception as error:  # noqa: BLE001 - no answer is a result here too
-        return replace(outcome, baseline_failure=_reason(error))
+def ask_baselines(row: Row, gpu: memfit.GPU) -> Outcome:
+    """Ask each baseline; one that cannot answer, as for a model without layer outputs, leaves the others alone."""
+    outcome, failures = _unpredicted(row), {}
+    with built(row) as model:
+        batch = batch_of(row, model)
+        data = batch if len(batch) > 1 else batch[0]
+        answers: dict[str, Callable[[], int]] = {
+            "layer sum": lambda: layer_sum(model, row["batch"]),
+            "model-profiler": lambda: model_profiler(model, row["batch"]),
+            "TF grappler": lambda: grappler_peak(model, row["batch"], gpu, data),
+        }
+        for name, field_name in _BASELINES.items():
+            try:
+                outcome = replace(outcome, **{field_name: answers[name]()})
+            except Exception as error:  # noqa: BLE001 - no answer is a result here too
+                failures[name] = _reason(error)
+    return replace(outcome, baseline_failures=failures)
 
 
 def _reason(error: Exception) -> str:
@@ -210,8 +236,11 @@ def cases_table(outcomes: Iterable[Outcome]) -> Table:
     table = Table(title="Steady peak, predicted without a GPU and measured on one", title_justify="left")
     table.add_column("case", no_wrap=True)
     table.add_column("regime")
-    for column in ("true", "predicted", "error", "band", "inside", "s", "layer sum", "error", "TF grappler", "error"):
+    for column in ("true", "predicted", "error", "band", "inside", "s"):
         table.add_column(column, justify="right", no_wrap=True)
+    for baseline in _BASELINES:
+        table.add_column(baseline, justify="right", no_wrap=True)
+        table.add_column("error", justify="right", no_wrap=True)
     for each in outcomes:
         band = f"{format_size(each.low_bytes)} .. {format_size(each.high_bytes)}" if each.low_bytes else "-"
         predicted = [_size(each.predicted_bytes), _percent(each.error(each.predicted_bytes)), band, _inside(each)]
@@ -223,10 +252,7 @@ def cases_table(outcomes: Iterable[Outcome]) -> Table:
             format_size(each.measured_bytes),
             *predicted,
             "-" if each.seconds is None else f"{each.seconds:.1f}",
-            _size(each.layer_sum_bytes),
-            _percent(each.error(each.layer_sum_bytes)),
-            _size(each.grappler_bytes),
-            _percent(each.error(each.grappler_bytes)),
+            *(cell for baseline in _BASELINES for cell in _baseline_cells(each, baseline)),
         )
     return table
 
@@ -249,6 +275,13 @@ def summary_table(found: Iterable[Summary]) -> Table:
             "no band" if each.inside_share is None else f"{each.inside_share:.0%}",
         )
     return table
+
+
+def _baseline_cells(outcome: Outcome, baseline: str) -> tuple[str, str]:
+    said = getattr(outcome, _BASELINES[baseline])
+    if baseline in outcome.baseline_failures:
+        return "unanswered", "-"
+    return _size(said), _percent(outcome.error(said))
 
 
 def _size(size_bytes: int | None) -> str:
@@ -283,6 +316,7 @@ def record(outcomes: Sequence[Outcome], skipped: int, arguments: argparse.Namesp
             "tensorflow": (tensorflow_distribution() or (None, None))[1],
             "keras": installed_version("keras"),
             "jax": installed_version("jax"),
+            "model-profiler": None if arguments.no_baselines else f"formula of {MODEL_PROFILER}",
         },
         "skipped": skipped,
         "summary": [asdict(each) for each in summaries(outcomes)],
@@ -346,7 +380,8 @@ def main() -> None:
     console.print(summary_table(summaries(outcomes)))
     console.print(f"{len(rows) - len(measured)} of {len(rows)} rows have no measured peak and were left out.")
     for outcome in outcomes:
-        for failure in filter(None, (outcome.failure, outcome.baseline_failure)):
+        reasons = [f"{baseline}: {reason}" for baseline, reason in outcome.baseline_failures.items()]
+        for failure in filter(None, (outcome.failure, *reasons)):
             console.print(f"{outcome.name} ({outcome.regime}): {failure}", soft_wrap=True, markup=False)
     if arguments.json:
         console.print(f"Wrote {arguments.json}")
