@@ -392,20 +392,139 @@ def _vae(size: int) -> Any:
     return _vae_class()(encoder, keras().Model(code, outputs))
 
 
+@cache
+def _text_transformer_layers() -> tuple[type, type]:
+    """The two layers of keras.io's text_classification_with_transformer."""
+    layers, ops = keras().layers, keras().ops
+
+    class TransformerBlock(layers.Layer):
+        def __init__(self, width: int, heads: int, inner: int, rate: float = 0.1) -> None:
+            super().__init__()
+            self.attention = layers.MultiHeadAttention(heads, width)
+            self.inner = keras().Sequential([layers.Dense(inner, activation="relu"), layers.Dense(width)])
+            self.first_norm = layers.LayerNormalization(epsilon=1e-6)
+            self.second_norm = layers.LayerNormalization(epsilon=1e-6)
+            self.first_dropout, self.second_dropout = layers.Dropout(rate), layers.Dropout(rate)
+
+        def call(self, inputs: Any) -> Any:
+            attended = self.first_dropout(self.attention(inputs, inputs))
+            x = self.first_norm(inputs + attended)
+            return self.second_norm(x + self.second_dropout(self.inner(x)))
+
+    class TokenAndPositionEmbedding(layers.Layer):
+        def __init__(self, length: int, width: int) -> None:
+            super().__init__()
+            self.tokens = layers.Embedding(VOCABULARY, width)
+            self.positions = layers.Embedding(length, width)
+
+        def call(self, x: Any) -> Any:
+            return self.tokens(x) + self.positions(ops.arange(0, ops.shape(x)[-1], 1))
+
+    return TransformerBlock, TokenAndPositionEmbedding
+
+
+def _text_transformer(length: int, *, width: int = 32, heads: int = 2) -> Any:
+    layers = keras().layers
+    block, embedding = _text_transformer_layers()
+    inputs = keras().Input((length,), dtype="int32")
+    x = block(width, heads, width)(embedding(length, width)(inputs))
+    x = layers.Dropout(0.1)(layers.GlobalAveragePooling1D()(x))
+    x = layers.Dropout(0.1)(layers.Dense(20, activation="relu")(x))
+    return keras().Model(inputs, layers.Dense(2, dtype="float32")(x))
+
+
+def _lstm_series(length: int) -> Any:
+    """Two stacked LSTMs that forecast a time series of a few features."""
+    layers = keras().layers
+    body = [layers.LSTM(128, return_sequences=True), layers.LSTM(64), layers.Dense(32, activation="relu")]
+    return keras().Sequential([keras().Input((length, 8)), *body, layers.Dense(1, dtype="float32")])
+
+
+def _gru_text(length: int) -> Any:
+    layers = keras().layers
+    body = [layers.Embedding(VOCABULARY, 128), layers.GRU(128), layers.Dense(64, activation="relu")]
+    return keras().Sequential([keras().Input((length,), dtype="int32"), *body, layers.Dense(2, dtype="float32")])
+
+
+def _seq2seq(length: int, *, width: int = 256) -> Any:
+    """keras.io's lstm_seq2seq: an encoder whose states a decoder begins with."""
+    layers = keras().layers
+    source, target = (keras().Input((length, 64), name=name) for name in ("source", "target"))
+    _, *states = layers.LSTM(width, return_state=True)(source)
+    x = layers.LSTM(width, return_sequences=True)(target, initial_state=states)
+    return keras().Model([source, target], layers.Dense(64, dtype="float32")(x))
+
+
+def _text_cnn(length: int) -> Any:
+    """keras.io's text_classification_from_scratch."""
+    layers = keras().layers
+    x = inputs = keras().Input((length,), dtype="int32")
+    x = layers.Dropout(0.5)(layers.Embedding(VOCABULARY, 128)(x))
+    for _ in range(2):
+        x = layers.Conv1D(128, 7, strides=3, activation="relu")(x)
+    x = layers.Dropout(0.5)(layers.Dense(128, activation="relu")(layers.GlobalMaxPooling1D()(x)))
+    return keras().Model(inputs, layers.Dense(2, dtype="float32")(x))
+
+
+def _small_cnn(size: int) -> Any:
+    """The image classifier of TensorFlow's first tutorials."""
+    layers = keras().layers
+    body: list[Any] = []
+    for filters in (32, 64, 128):
+        body += [layers.Conv2D(filters, 3, padding="same", activation="relu"), layers.MaxPooling2D()]
+    body += [layers.Flatten(), layers.Dense(128, activation="relu"), layers.Dropout(0.5)]
+    return keras().Sequential([keras().Input((size, size, 3)), *body, layers.Dense(10, dtype="float32")])
+
+
+def _autoencoder(size: int) -> Any:
+    """keras.io's convolutional autoencoder for denoising images."""
+    layers = keras().layers
+    x = inputs = keras().Input((size, size, 1))
+    for filters in (32, 32):
+        x = layers.Conv2D(filters, 3, activation="relu", padding="same")(x)
+        x = layers.MaxPooling2D(2, padding="same")(x)
+    for filters in (32, 32):
+        x = layers.Conv2DTranspose(filters, 3, strides=2, activation="relu", padding="same")(x)
+    return keras().Model(inputs, layers.Conv2D(1, 3, activation="sigmoid", padding="same", dtype="float32")(x))
+
+
+def _siamese(size: int) -> Any:
+    """keras.io's siamese_contrastive: two images through one network, and the distance of what it makes of them."""
+    layers, ops = keras().layers, keras().ops
+    x = inputs = keras().Input((size, size, 1))
+    x = layers.BatchNormalization()(x)
+    for filters in (4, 16):
+        x = layers.AveragePooling2D(2)(layers.Conv2D(filters, 5, activation="tanh")(x))
+    x = layers.Dense(10, activation="tanh")(layers.BatchNormalization()(layers.Flatten()(x)))
+    embedding = keras().Model(inputs, x)
+    first, second = keras().Input((size, size, 1)), keras().Input((size, size, 1))
+    squares = ops.sum(ops.square(embedding(first) - embedding(second)), axis=1, keepdims=True)
+    distance = layers.BatchNormalization()(ops.sqrt(ops.maximum(squares, 1e-7)))
+    return keras().Model([first, second], layers.Dense(1, activation="sigmoid", dtype="float32")(distance))
+
+
 def _picture(size: int) -> tuple[tuple[int, ...], str]:
     return (size, size, 3), "float32"
 
 
 NETWORKS = {
+    "autoencoder": Network(_autoencoder, "values"),
     "bigru": Network(_bidirectional("GRU"), compiled_by_xla=False),
     "bilstm": Network(_bidirectional("LSTM"), compiled_by_xla=False),
     "convmixer": Network(_convmixer),
     "deeplab": Network(_deeplab),
     "gan": Network(_gan, "none", _picture),
     "gpt": Network(_gpt),
+    "gru_text": Network(_gru_text, compiled_by_xla=False),
+    "lstm_series": Network(_lstm_series, "values", compiled_by_xla=False),
     "retinanet": Network(_retinanet, "values"),
+    "seq2seq": Network(_seq2seq, compiled_by_xla=False),
+    "siamese": Network(_siamese, "values"),
+    "small_cnn": Network(_small_cnn),
     "super_resolution": Network(_super_resolution, "values"),
     "swin": Network(_swin),
+    "text_cnn": Network(_text_cnn),
+    "text_transformer": Network(_text_transformer),
     "transfer": Network(_transfer),
     "translation": Network(_translation),
     "unet_plus_plus": Network(_unet_plus_plus),
