@@ -17,24 +17,43 @@ NO_LIMIT = 2**50
 
 @dataclass(frozen=True)
 class _Variant:
-    """One way in which a step may run."""
+    """One way in which steps may run."""
 
-    seed: int | None = None
-    """Perturbs the order of dispatch; `None` is the plain order."""
+    seeds: tuple[int | None, ...] = (None,)
+    """Perturb the order of dispatch, one step after the other; `None` is the plain order."""
     descending: bool = False
-    """Whether the driver hands out regions at descending addresses."""
+    """Whether regions are handed out at descending addresses, by a GPU's driver or the system."""
     threads: int = 1
     """How many operations run at once."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all steps keep the plain order."""
+        return self.seeds == (None,)
 
-# A GPU's runs differ in order and addresses; a CPU has one region, and its order differs more.
-_ON_GPU = (_Variant(), _Variant(descending=True), _Variant(0), _Variant(0, descending=True))
+
+# A GPU's runs differ in order and addresses; a CPU's order differs more.
+_ON_GPU = (_Variant(), _Variant(descending=True), _Variant((0,)), _Variant((0,), descending=True))
+# More threads than this find nothing to do in a step that is one chain of layers, as a rule.
+_MOST_THREADS = 4
+_SEEDS = 5
 
 
 def _on_cpu() -> tuple[_Variant, ...]:
-    # More threads than this find nothing to do in a step that is one chain of layers.
-    threads = min(usable_cores(), 4)
-    return (_Variant(threads=threads), _Variant(), *(_Variant(seed, threads=threads) for seed in range(4)), _Variant(4))
+    """The order of a CPU's threads differs from step to step, and so what each step leaves of free chunks.
+
+    It has one region where memfit measures or runs a script, and else regions below each other.
+    """
+    threads = min(usable_cores(), _MOST_THREADS)
+    seeds = tuple(range(_SEEDS))
+    return (
+        _Variant(threads=threads),
+        *(_Variant((seed,), threads=threads) for seed in seeds),
+        _Variant(),
+        _Variant((_SEEDS,)),
+        _Variant(threads=threads, descending=True),
+        _Variant(seeds, threads=threads, descending=True),
+    )
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,7 @@ class GraphPrediction:
     steady_peaks: tuple[int, ...]
     """The steady peaks of all replays, lowest first; the limit for one that ran out of memory in another order."""
     scratch: int = 0
-    """The most that another thread's operation may hold at the same time, in an order that was not replayed."""
+    """The most that the operation of one more thread may hold at the same time, where not all threads are replayed."""
 
 
 class GraphModel:
@@ -83,14 +102,13 @@ class GraphModel:
             OutOfMemory: If it does not fit in the order that TensorFlow keeps unless threads interfere.
         """
         on_gpu = self.step.device == "GPU"
-        growth = growth and on_gpu
         runs: list[tuple[Replay, list[Program]]] = []
         peaks: list[int] = []
         out_of_memory = False
         variants = _ON_GPU if on_gpu else _on_cpu()
         for variant in variants:
             # A GPU's plain order has two directions, except where everything is one region.
-            is_likely = variant.seed is None if on_gpu else variant is variants[0]
+            is_likely = variant.is_plain if on_gpu else variant is variants[0]
             if not (is_likely or band) or (variant.descending and not growth):
                 continue
             programs, first = self._programs(batch, variant)
@@ -100,7 +118,7 @@ class GraphModel:
                     programs,
                     first,
                     limit=limit,
-                    growth=growth,
+                    growth=growth and (on_gpu or variant.descending),
                     resident=resident,
                     descending=variant.descending,
                 )
@@ -109,7 +127,7 @@ class GraphModel:
                     raise
                 out_of_memory = True
             else:
-                if is_likely or self.step.has_loops:
+                if is_likely or (self.step.has_loops and variant.is_plain):
                     runs.append((result, programs))
                 peaks.append(result.steady_peak)
         # Of the two ways to hand out regions the one that takes more, as a peak is the most of many steps; so does a
@@ -117,19 +135,22 @@ class GraphModel:
         result, programs = max(runs, key=lambda run: run[0].steady_peak)
         at = result.peak_program
         peaks = sorted(peaks) + ([limit] if out_of_memory else [])
-        scratch = 0 if on_gpu or usable_cores() == 1 else _largest_scratch(programs)
+        scratch = 0 if on_gpu or usable_cores() <= _MOST_THREADS else _largest_scratch(programs)
         return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks), scratch)
 
     def _programs(self, batch: int, variant: _Variant) -> tuple[list[Program], Program]:
         """The steady programs and the first one, kept for the batch size asked for last."""
         if self._programs_of != batch:
             self._kept, self._programs_of = {}, batch
-        order = variant.seed, variant.threads
-        if order not in self._kept:
-            walk = partial(lifetimes, batch=batch, seed=variant.seed, threads=variant.threads)
+        kept = [self._in_order(batch, seed, variant.threads) for seed in variant.seeds]
+        return [program for steady, _ in kept for program in steady], kept[0][1]
+
+    def _in_order(self, batch: int, seed: int | None, threads: int) -> tuple[list[Program], Program]:
+        if (seed, threads) not in self._kept:
+            walk = partial(lifetimes, batch=batch, seed=seed, threads=threads)
             steady = [walk(step, workspace=self._steady) for step in self._outcomes()]
-            self._kept[order] = steady, walk(self.step, workspace=self._autotuning, first=True)
-        return self._kept[order]
+            self._kept[seed, threads] = steady, walk(self.step, workspace=self._autotuning, first=True)
+        return self._kept[seed, threads]
 
     def _outcomes(self) -> list[Step]:
         return [self.step, self.step.otherwise] if self.step.otherwise else [self.step]

@@ -9,7 +9,7 @@ from memfit.trace.step import Step
 
 # As `fit` does after warm-up: by then the allocator's chunks have settled. On a CPU they drift for longer.
 _WARM_UP_ROUNDS = 2
-_COUNTED_ROUNDS = {"GPU": 2, "CPU": 10}
+_COUNTED_ROUNDS, _COUNTED_STEPS = 2, {"GPU": 2, "CPU": 10}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def replay(
     allocator.reset_peak()
     between = allocator.in_use
     at = (0, 0)
-    for number, program in list(enumerate(programs)) * _COUNTED_ROUNDS[step.device]:
+    rounds = max(_COUNTED_ROUNDS, _COUNTED_STEPS[step.device] // len(programs))
+    for number, program in list(enumerate(programs)) * rounds:
         raised: list[int] = []
         variables = _run(program, allocator, variables, raised)
         at = (number, raised[-1]) if raised else at

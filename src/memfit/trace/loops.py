@@ -41,7 +41,8 @@ def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
         return {}
     turns = _turns(nodes)
     # A gradient's loop turns as often as the one it belongs to, but counts in another way.
-    most = max(turns.values(), default=1)
+    in_turn = {ring.frame for ring in rings if ring.one_turn_at_a_time}
+    most = max((count for frame, count in turns.items() if frame not in in_turn), default=1)
     at_once = _loops_at_once(nodes)
     for ring in rings:
         _mark_ahead(ring, nodes, turns.get(ring.frame, most), at_once[ring.frame])
@@ -77,8 +78,11 @@ def with_lists(properties: dict[str, Any], graph_def: Any, repeats: dict[str, in
                 continue  # the shape of something: a few bytes, in host memory on a GPU
             stacked = type(element)()
             stacked.dtype = element.dtype
-            stacked.shape.dim.add().size = repeats[node.name]
             stacked.shape.dim.extend(element.shape.dim)
+            if not element.shape.dim:
+                stacked.shape.dim.add().size = 1
+            # Behind each other, so that the rows of all slices of a batch are seen to be as many as the batch has.
+            stacked.shape.dim[0].size *= repeats[node.name]
             changed[node.name] = [stacked]
     return changed
 

@@ -11,8 +11,8 @@ def no_workspace(_step, _index, _batch):
     return 0
 
 
-def peak(step, batch, workspace=no_workspace, threads=1):
-    program = lifetimes(step, batch, workspace=workspace, threads=threads)
+def peak(step, batch, workspace=no_workspace, threads=1, seed=None):
+    program = lifetimes(step, batch, workspace=workspace, threads=threads, seed=seed)
     sizes = {buffer: step.variables[number].bytes for number, buffer in enumerate(program.variables_at_start)}
     in_use = highest = sum(sizes.values())
     for event in program.events:
@@ -207,11 +207,38 @@ def test_threads_run_everything_once_and_after_what_it_needs(builder, threads, s
 
 @pytest.mark.parametrize(
     ("device", "loops_at_once", "threads", "waiting"),
-    [("CPU", 2, 2, 8), ("CPU", 2, 4, 1), ("CPU", 1, 1, 1), ("GPU", 2, 1, 1)],
-    ids=["two loops for two threads", "threads to spare", "one loop", "gpu"],
+    [("CPU", 2, 2, 8), ("CPU", 1, 2, 8), ("CPU", 1, 1, 8), ("CPU", 2, 4, 1), ("GPU", 2, 1, 1)],
+    ids=["two loops for two threads", "one loop for two threads", "one thread", "threads to spare", "gpu"],
 )
 def test_turns_of_a_loop_get_ahead_of_the_sum_of_their_gradients(builder, device, loops_at_once, threads, waiting):
     state = builder.op("IteratorGetNext", shape=((0, 1),))
     gradient = builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: [8, loops_at_once]})
     builder.op("AddN", gradient, shape=((0, 256),))
     assert peak(builder.build(device), 1, threads=threads) == (waiting * 1024 + 4, 0)
+
+
+@pytest.mark.parametrize(("threads", "waiting"), [(2, 1), (1, 8)], ids=["second thread", "one thread"])
+def test_a_second_thread_adds_large_gradients_in_time(builder, threads, waiting):
+    state = builder.op("IteratorGetNext", shape=((0, 1),))
+    gradient = builder.op("MatMul", state, shape=((0, 2**18),), **{AHEAD: [8, 1]})
+    builder.op("AddN", gradient, shape=((0, 2**18),))
+    assert peak(builder.build("CPU"), 1, threads=threads) == (waiting * 2**20 + 4, 0)
+
+
+def test_turns_ahead_hold_what_their_gradients_are_computed_from(builder):
+    state = builder.op("IteratorGetNext", shape=((1, 0), (0, 256)))
+    gradients = [builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: [8, 1]}) for _ in range(2)]
+    for gradient in gradients:
+        builder.op("AddN", gradient, shape=((0, 256),))
+    # Each of seven other turns holds four samples of 1 KiB for two gradients of 1 KiB: half of them for each.
+    assert peak(builder.build("CPU"), 4)[0] == 4 * 1024 + 1024 + 7 * 2 * 1024
+
+
+@pytest.mark.parametrize(("seed", "loops"), [(None, 1), (0, 2)], ids=["plain", "perturbed"])
+def test_sums_of_one_loop_may_wait_for_the_next_loop(builder, seed, loops):
+    state = builder.op("IteratorGetNext", shape=((0, 1),))
+    for _ in range(2):
+        gradient = builder.op("MatMul", state, shape=((0, 256),), **{AHEAD: [8, 1]})
+        total = builder.op("AddN", gradient, shape=((0, 256),))
+        state = builder.op("Sum", total, shape=((0, 1),))
+    assert peak(builder.build("CPU"), 1, seed=seed)[0] // 1024 == 7 * loops + 1
