@@ -447,12 +447,13 @@ def _gru_text(length: int) -> Any:
 
 
 def _seq2seq(length: int, *, width: int = 256) -> Any:
-    """keras.io's lstm_seq2seq: an encoder whose states a decoder begins with."""
+    """The Keras blog's sequence-to-sequence learning, for words: an encoder whose states a decoder begins with."""
     layers = keras().layers
-    source, target = (keras().Input((length, 64), name=name) for name in ("source", "target"))
-    _, *states = layers.LSTM(width, return_state=True)(source)
-    x = layers.LSTM(width, return_sequences=True)(target, initial_state=states)
-    return keras().Model([source, target], layers.Dense(64, dtype="float32")(x))
+    source, target = (keras().Input((length,), dtype="int32", name=name) for name in ("source", "target"))
+    _, *states = layers.LSTM(width, return_state=True)(layers.Embedding(VOCABULARY, width)(source))
+    x = layers.Embedding(VOCABULARY, width)(target)
+    x = layers.LSTM(width, return_sequences=True)(x, initial_state=states)
+    return keras().Model([source, target], layers.Dense(VOCABULARY, dtype="float32")(x))
 
 
 def _text_cnn(length: int) -> Any:

@@ -352,7 +352,7 @@ class _Walk:
         ahead = op.attributes.get(AHEAD)
         if self.step.device != "CPU" or not isinstance(ahead, list) or not any(self.sizes[number]):
             return 0
-        turns, loops_at_once = ahead
+        turns, loops_at_once = map(int, ahead)
         if self.threads > 1 and (loops_at_once < self.threads - 1 or self.sizes[number][0] > _ADDED_IN_TIME):
             return 0
         return turns - 1

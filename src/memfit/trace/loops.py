@@ -8,8 +8,10 @@ of its own then, even if it began as a constant. Where one turn runs at a time, 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from memfit.trace.shapes import Known, Shape, complete
 from memfit.trace.step import AHEAD
 
 _POP = "TensorListPopBack"
@@ -23,6 +25,7 @@ _FLOATS = (1, 2, 14, 19)  # DT_FLOAT, DT_DOUBLE, DT_BFLOAT16, DT_HALF
 # What every turn reads again is one buffer, however often it is pushed.
 _THE_SAME_EVERY_TURN = ("ReadVariableOp", "Const", "Enter")
 _SUMS = ("AddN", "AddV2", "Add")
+_FROM_LIST = ("TensorListGetItem", "TensorListStack", "TensorListConcatV2")
 
 
 def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
@@ -67,6 +70,7 @@ def straighten(graph_def: Any, wanted: Iterable[str]) -> dict[str, int]:
 
 def with_lists(properties: dict[str, Any], graph_def: Any, repeats: dict[str, int]) -> dict[str, Any]:
     """Give lists the size of what is on them after the last turn, now that the shapes of the elements are known."""
+    properties = complete(properties, graph_def, partial(_from_list, repeats=repeats))
     changed = dict(properties)
     for node in graph_def.node:
         if node.op == "IdentityN" and node.name.rpartition("/")[2].startswith(_POP):
@@ -85,6 +89,35 @@ def with_lists(properties: dict[str, Any], graph_def: Any, repeats: dict[str, in
             stacked.shape.dim[0].size *= repeats[node.name]
             changed[node.name] = [stacked]
     return changed
+
+
+def _from_list(node: Any, known: Known, repeats: Mapping[str, int]) -> tuple[Shape, ...] | None:
+    """The shape of an element of a list, or of all of them behind each other, and of how long they are."""
+    found = _list_source(node.input[0], known.nodes) if node.op in _FROM_LIST else None
+    if found is None:
+        return None
+    shape = known.shape(found.input[_ELEMENT.get(found.op, 0)])
+    if not shape:
+        return None
+    count, element = (repeats.get(found.name, 1), shape) if found.op in _ELEMENT else (shape[0], shape[1:])
+    if node.op == "TensorListGetItem":
+        return (element,)
+    if node.op == "TensorListStack":
+        return ((count, *element),)
+    return (count * element[0], *element[1:]), (count,)
+
+
+def _list_source(endpoint: str, nodes: Mapping[str, Any]) -> Any | None:
+    """What a list gets its elements from."""
+    waiting, seen = [endpoint], set()
+    while waiting:
+        node = nodes[_name(_source(waiting.pop(), nodes, _PASSES_ON))]
+        if node.op in (*_ELEMENT, "TensorListFromTensor"):
+            return node
+        if node.op in (*_SUMS, "ZerosLike") and node.name not in seen:
+            seen.add(node.name)
+            waiting += [each for each in node.input if not each.startswith("^")]
+    return None
 
 
 def _name(endpoint: str) -> str:
