@@ -6,11 +6,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from networks import NETWORKS, VOCABULARY
+from networks import NETWORKS as FIRST_NETWORKS
+from networks import VOCABULARY
+from published_networks import PUBLISHED
 
 from memfit.framework import keras, tensorflow
 
 Row = Mapping[str, Any]
+
+NETWORKS = FIRST_NETWORKS | PUBLISHED
 
 # Keras does not compile recurrent layers that cuDNN can run, whatever `jit_compile` says.
 NOT_COMPILED = ("lstm", "gru", *(name for name, network in NETWORKS.items() if not network.compiled_by_xla))

@@ -6,7 +6,8 @@ from functools import partial
 from memfit.estimation.bfc import OutOfMemory
 from memfit.estimation.lifetimes import Program, lifetimes
 from memfit.estimation.replay import Replay, replay
-from memfit.estimation.workspace import Workspace, autotuning_workspace, cpu_workspace, steady_workspace
+from memfit.estimation.trials import Trials
+from memfit.estimation.workspace import Workspace, cpu_workspace, steady_workspace
 from memfit.hardware.catalog import GPU
 from memfit.hardware.host import usable_cores
 from memfit.trace.step import Step
@@ -84,7 +85,7 @@ class GraphModel:
         self.step = step
         capability = gpu.compute_capability if gpu else None
         self._steady: Workspace = steady_workspace(capability) if gpu else cpu_workspace
-        self._autotuning: Workspace = autotuning_workspace(capability) if gpu else cpu_workspace
+        self._trials = Trials(gpu, self._steady) if gpu else None
         self._programs_of: int | None = None
         self._kept: dict[tuple[int | None, int], tuple[list[Program], Program]] = {}
 
@@ -149,7 +150,8 @@ class GraphModel:
         if (seed, threads) not in self._kept:
             walk = partial(lifetimes, batch=batch, seed=seed, threads=threads)
             steady = [walk(step, workspace=self._steady) for step in self._outcomes()]
-            self._kept[seed, threads] = steady, walk(self.step, workspace=self._autotuning, first=True)
+            tried = self._trials.of_one_run() if self._trials else cpu_workspace
+            self._kept[seed, threads] = steady, walk(self.step, workspace=tried, first=True)
         return self._kept[seed, threads]
 
     def _outcomes(self) -> list[Step]:

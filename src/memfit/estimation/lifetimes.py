@@ -26,7 +26,7 @@ from memfit.estimation.kernels import (
     recurrent_temporaries,
     temporaries,
 )
-from memfit.estimation.workspace import Workspace, convolution, reserve_space
+from memfit.estimation.workspace import FirstWorkspace, Trial, Workspace, convolution, reserve_space
 from memfit.hardware import onednn
 from memfit.trace.step import AHEAD, REDUCTIONS, Op, Step
 from memfit.units import MIB
@@ -72,7 +72,13 @@ class Program:
 
 
 def lifetimes(
-    step: Step, batch: int, *, workspace: Workspace, first: bool = False, seed: int | None = None, threads: int = 1
+    step: Step,
+    batch: int,
+    *,
+    workspace: Workspace | FirstWorkspace,
+    first: bool = False,
+    seed: int | None = None,
+    threads: int = 1,
 ) -> Program:
     """Walk the step in executor order.
 
@@ -98,7 +104,7 @@ class _Running:
 
 class _Walk:
     def __init__(
-        self, step: Step, batch: int, workspace: Workspace, first: bool, seed: int | None, threads: int
+        self, step: Step, batch: int, workspace: Workspace | FirstWorkspace, first: bool, seed: int | None, threads: int
     ) -> None:
         self.step, self.batch, self.workspace, self.threads = step, batch, workspace, threads
         self.seed = seed or 0
@@ -414,9 +420,21 @@ class _Walk:
         """What an operation takes while it runs."""
         before, after = self._temporaries(number, op)
         held = [self._allocate(size, number, temporary=True) for size in before if size]
-        if workspace := self.workspace(self.step, number, self.batch):
+        workspace = self.workspace(self.step, number, self.batch)
+        if isinstance(workspace, Trial):
+            workspace = self._try_kernels(workspace, number)
+        if workspace:
             held.append(self._allocate(workspace, number, temporary=True, workspace=True))
         return held + [self._allocate(size, number, temporary=True) for size in after if size]
+
+    def _try_kernels(self, trial: Trial, number: int) -> int:
+        """Time the kernels one after the other; what the fastest takes."""
+        written = self._allocate(trial.written, number, temporary=True, workspace=True)
+        for size in trial.in_turn:
+            tried = self._allocate(size, number, temporary=True, workspace=True)
+            self.program.events.append(Event(tried, 0, number))
+        self.program.events.append(Event(written, 0, number))
+        return trial.chosen
 
     def _temporaries(self, number: int, op: Op) -> tuple[Sequence[int], Sequence[int]]:
         """What an operation takes before its scratch memory, and after it."""

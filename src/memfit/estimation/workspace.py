@@ -10,14 +10,15 @@ The rules are causes, seen in every convolution of 22 models on an H200 (cuDNN 9
 - autotuning also tries FFT kernels, whose workspace is the filter bank in the frequency domain, twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from memfit.hardware import onednn, scratch
+from memfit.hardware.cudnn import Problem
 from memfit.hardware.patches import patch_buffer, volume_patch_buffer
-from memfit.trace.step import Op, Step
+from memfit.trace.step import Op, Step, Tensor
 from memfit.units import MIB
 
 Workspace = Callable[[Step, int, int], int]
@@ -33,6 +34,8 @@ _TENSOR_CORE_FP32 = (8, 0)
 _VECTOR = 4
 
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "_FusedConv2D")
+DEPTHWISE = "DepthwiseConv2dNative"
+_CUDNN_TYPES = {"float32": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float64": "f64"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Convolution:
     batch: int
     strided: bool
     channels_last: bool
+    problem: Problem | None = None
+    """As cuDNN is asked for it; `None` where a padding is not known."""
 
     @property
     def is_pointwise(self) -> bool:
@@ -65,10 +70,10 @@ class Convolution:
         return self.channels_last and self.is_pointwise
 
 
-def convolution(step: Step, index: int, batch: int) -> Convolution | None:
-    """Read an operation as a convolution; `None` if it is none or its shapes are not known."""
+def convolution(step: Step, index: int, batch: int, *, types: tuple[str, ...] = _CONVOLUTIONS) -> Convolution | None:
+    """Read an operation as a convolution; `None` if it is none of these types or its shapes are not known."""
     op = step.ops[index]
-    if not op.type.startswith(_CONVOLUTIONS):
+    if not op.type.startswith(types):
         return None
     operands = [step.ops[source].outputs[output] for source, output in op.inputs]
     kind: Literal["forward", "fused", "input", "filter"]
@@ -83,6 +88,9 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
     sizes = [each.bytes(batch) for each in (image, result, filters)]
     if image_shape is None or filter_shape is None or None in sizes:
         return None
+    if op.type.startswith(DEPTHWISE):
+        # Filters of each channel: for cuDNN a convolution in as many groups.
+        filter_shape = (*filter_shape[:-2], 1, filter_shape[-2] * filter_shape[-1])
     last = str(op.attributes.get("data_format", "NHWC")).endswith("C")
     strides = _spatial(op, "strides", last=last)
     spatial, kernel = image_shape[1:-1] if last else image_shape[2:], filter_shape[:-2]
@@ -103,7 +111,49 @@ def convolution(step: Step, index: int, batch: int) -> Convolution | None:
         batch=image_shape[0],
         strided=any(stride > 1 for stride in strides),
         channels_last=last,
+        problem=_problem(op, kind, image, filter_shape, (image_shape, result.dimensions(batch)), last=last),
     )
+
+
+def _problem(
+    op: Op,
+    kind: Literal["forward", "fused", "input", "filter"],
+    image: Tensor,
+    filter_shape: tuple[int, ...],
+    shapes: tuple[tuple[int, ...], tuple[int, ...] | None],
+    *,
+    last: bool,
+) -> Problem | None:
+    strides, dilations = _spatial(op, "strides", last=last), _spatial(op, "dilations", last=last)
+    dtype = _CUDNN_TYPES.get(image.dtype)
+    if shapes[1] is None or dtype is None or not strides or op.attributes.get("padding") not in ("SAME", "VALID"):
+        return None
+    dilations = dilations or [1] * len(strides)
+    image_shape, output_shape = (_channels_first(shape, last=last) for shape in (shapes[0], shapes[1]))
+    spatial, padding = list(image_shape[2:]), [0] * len(strides)
+    if op.attributes["padding"] == "SAME":
+        for place, size in enumerate(spatial):
+            width = (filter_shape[place] - 1) * dilations[place] + 1
+            total = max(0, (-(-size // strides[place]) - 1) * strides[place] + width - size)
+            # TensorFlow pads what is more on one side than on the other itself (conv_ops_impl.h).
+            padding[place] = total // 2
+            spatial[place] += total % 2
+    return Problem(
+        kind="forward" if kind == "fused" else kind,
+        dtype=dtype,
+        image=(*image_shape[:2], *spatial),
+        filter=(filter_shape[-1], filter_shape[-2], *filter_shape[:-2]),
+        output=output_shape,
+        strides=tuple(strides),
+        padding=tuple(padding),
+        dilations=tuple(dilations),
+        channels_last=last,
+        adds_bias=kind == "fused",
+    )
+
+
+def _channels_first(shape: tuple[int, ...], *, last: bool) -> tuple[int, ...]:
+    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
 
 
 def _spatial(op: Op, name: str, *, last: bool) -> list[int]:
@@ -143,8 +193,24 @@ def steady_workspace(capability: tuple[int, int] | None, limit: int | None = Non
     return partial(_steady, capability or (8, 6), limit or scratch.cap())
 
 
-def autotuning_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> Workspace:
-    """The most each operation takes while autotuning tries every kernel."""
+@dataclass(frozen=True)
+class Trial:
+    """What it takes to time the kernels of an operation."""
+
+    written: int
+    """What they write to, for as long as they are timed."""
+    in_turn: tuple[int, ...]
+    """The workspace of one after the other, as far as it is more than before."""
+    chosen: int
+    """The workspace of the fastest."""
+
+
+FirstWorkspace = Callable[[Step, int, int], Trial | int]
+"""Scratch bytes of operation `index` of a step at a batch size when it runs for the first time."""
+
+
+def autotuning_workspace(capability: tuple[int, int] | None, limit: int | None = None) -> FirstWorkspace:
+    """What each operation takes while its kernels are timed, where cuDNN cannot be asked for them."""
     return partial(_autotuning, capability or (8, 6), limit or scratch.cap())
 
 
@@ -160,13 +226,23 @@ def _steady(capability: tuple[int, int], limit: int, step: Step, index: int, bat
     return size if size <= limit else 0
 
 
-def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> int:
+def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int, batch: int) -> Trial | int:
     conv = convolution(step, index, batch)
+    chosen = _steady(capability, limit, step, index, batch)
     if conv is None or conv.is_matrix_product:
-        return _steady(capability, limit, step, index, batch)
+        return chosen
+    sizes = (_converted(conv, capability), 0 if scratch.leaves_fft_kernels_out() else _fourier(conv))
+    return trial(conv, [size for size in sizes if size <= limit], chosen)
+
+
+def trial(conv: Convolution, sizes: Iterable[int], chosen: int) -> Trial:
+    """Kernels with these workspaces, timed one after the other."""
     written = {"input": conv.image_bytes, "filter": conv.filter_bytes}.get(conv.kind, conv.result_bytes)
-    candidates = (_converted(conv, capability), 0 if scratch.leaves_fft_kernels_out() else _fourier(conv))
-    return written + 2 * _RED_ZONES + max(size for size in (0, *candidates) if size <= limit)
+    rising: list[int] = []
+    for size in sizes:
+        if size > (rising[-1] if rising else 0):
+            rising.append(size)
+    return Trial(written + _RED_ZONES, tuple(size + _RED_ZONES for size in rising), chosen)
 
 
 def _converted(conv: Convolution, capability: tuple[int, int]) -> int:

@@ -126,18 +126,19 @@ def test_a_recurrent_layer_takes_what_cudnn_asks_for(builder, mode, inputs, scra
 def test_autotuning_tries_a_filter_bank_in_the_frequency_domain(builder):
     # 3x3, 512 to 1024 channels, 16x16: 4420 MiB were asked for on an H200.
     step, index = conv(builder, channels=(512, 1024), size=16)
-    assert autotuning_workspace(AMPERE)(step, index, 8) / MIB == pytest.approx(4420, rel=0.02)
+    tried = autotuning_workspace(AMPERE)(step, index, 8)
+    assert (tried.written + max(tried.in_turn)) / MIB == pytest.approx(4420, rel=0.02)
 
 
 def test_candidates_above_the_cap_are_not_tried(builder):
     step, index = conv(builder, channels=(512, 1024), size=16)
-    assert autotuning_workspace(AMPERE, GIB)(step, index, 8) < 100 * MIB
+    assert max(autotuning_workspace(AMPERE, GIB)(step, index, 8).in_turn) < 100 * MIB
 
 
 def test_the_cap_of_the_process_holds(builder):
     step, index = conv(builder, channels=(512, 1024), size=16)
     with scratch.capped(GIB):
-        assert autotuning_workspace(AMPERE)(step, index, 8) < 100 * MIB
+        assert max(autotuning_workspace(AMPERE)(step, index, 8).in_turn) < 100 * MIB
 
 
 def test_what_is_no_convolution_has_no_workspace(builder):

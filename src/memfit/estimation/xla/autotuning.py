@@ -7,11 +7,12 @@ more than their sum: ResNet50 at batch 32 needs 4 % more with them, because it i
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memfit.estimation.xla.convolution import from_key
-from memfit.estimation.xla.workspace import workspace
+from memfit.estimation.xla.workspace import Offered, offered_kernels, workspace
+from memfit.hardware.catalog import GPU
 
 # The log lines that name what would be timed: `autotuner.cc` announces how many, `autotuner_util.cc` gives each.
 LOG_MODULES = "autotuner=5,autotuner_util=5"
@@ -47,11 +48,16 @@ def candidates(log: str) -> tuple[Candidate, ...]:
     return tuple(Candidate(device, hlo, int(version)) for device, hlo, version in _MISSED.findall(log))
 
 
-def results_text(wanted: Iterable[Candidate], multiprocessors: int) -> str:
+def offered_for(wanted: Sequence[Candidate], gpu: GPU) -> Offered:
+    """The kernels cuDNN offers for the convolutions among them."""
+    return offered_kernels([conv for candidate in wanted if (conv := from_key(candidate.hlo))], gpu)
+
+
+def results_text(wanted: Sequence[Candidate], multiprocessors: int, offered: Offered) -> str:
     """The `AutotuneResults` to load, in protobuf's text format; what the model says nothing of is left out."""
     entries = [f"version: {_RESULTS_VERSION}"]
     for candidate in wanted:
-        choice = _choice(candidate.hlo, multiprocessors)
+        choice = _choice(candidate.hlo, multiprocessors, offered)
         if choice:
             entries.append(
                 f"results {{ device: {_quoted(candidate.device)} hlo: {_quoted(candidate.hlo)} "
@@ -60,10 +66,10 @@ def results_text(wanted: Iterable[Candidate], multiprocessors: int) -> str:
     return "\n".join(entries) + "\n"
 
 
-def _choice(hlo: str, multiprocessors: int) -> str | None:
+def _choice(hlo: str, multiprocessors: int, offered: Offered) -> str | None:
     convolution = from_key(hlo)
     if convolution is not None:
-        size = workspace(convolution, multiprocessors).likely
+        size = workspace(convolution, multiprocessors, offered.get(convolution.problem, ())).likely
         return f"algorithm {{ algo_id: 1 workspace_size {{ value: {size} }} }}"
     return "gemm { algorithm: -1 }" if _is_split_by_cublas(hlo, multiprocessors) else None
 

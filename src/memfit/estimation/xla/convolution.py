@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memfit.estimation.xla.program import Instruction, Shape, parse_shapes
+from memfit.estimation.xla.program import Instruction, Shape, Window, parse_shapes
+from memfit.hardware.cudnn import Kind as ProblemKind
+from memfit.hardware.cudnn import Problem
 
 Kind = Literal["forward", "backward_input", "backward_filter"]
+_PROBLEM_KINDS: dict[Kind, ProblemKind] = {
+    "forward": "forward",
+    "backward_input": "input",
+    "backward_filter": "filter",
+}
 
-TARGET = "__cudnn$conv"
+TARGET, _WITH_BIAS = "__cudnn$conv", "__cudnn$convBiasActivationForward"
 _WORKSPACE_TYPE = "u8"
 _KEY = re.compile(
     r'^\((?P<results>.*?)\) custom-call\((?P<operands>.*?)\), (?P<rest>.*custom_call_target="(?P<target>[^"]+)".*)$'
 )
-_WINDOW = re.compile(r"window=\{size=([\dx]+)(?:[^}]*? stride=([\dx]+))?")
+_WINDOW = re.compile(r"window=\{size=([\dx]+)([^}]*)\}")
+_STRIDE, _PADDING = re.compile(r" stride=([\dx]+)"), re.compile(r" pad=([\d_x-]+)")
+_DILATION = re.compile(r" rhs_dilate=([\dx]+)")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _GROUPS = re.compile(r"feature_group_count=(\d+)")
 
@@ -36,6 +45,8 @@ class Convolution:
     feature_groups: int
     channels: tuple[int, int]
     """Input and output channels of the layer."""
+    problem: Problem
+    """As cuDNN is asked for it."""
     workspace: int = 0
     """The bytes XLA gave it: 0 where no device was there to choose an algorithm."""
     name: str = ""
@@ -64,16 +75,34 @@ def from_key(text: str) -> Convolution | None:
     window, labels, groups = (pattern.search(match["rest"]) for pattern in (_WINDOW, _LABELS, _GROUPS))
     if window is None or labels is None:
         return None
-    sizes = tuple(int(each) for each in window[1].split("x"))
+    sizes = _numbers(window[1])
+    stride, padding, dilation = (pattern.search(window[2]) for pattern in (_STRIDE, _PADDING, _DILATION))
+    ones = (1,) * len(sizes)
     return _by_role(
         match["target"],
         parse_shapes(match["operands"]),
         parse_shapes(match["results"]),
-        window=sizes,
-        stride=tuple(int(each) for each in window[2].split("x")) if window[2] else (1,) * len(sizes),
+        window=Window(
+            size=sizes,
+            stride=_numbers(stride[1]) if stride else ones,
+            base_dilation=ones,
+            window_dilation=_numbers(dilation[1]) if dilation else ones,
+            padding=tuple(int(each.split("_")[0]) for each in padding[1].split("x")) if padding else (0,) * len(sizes),
+        ),
         feature_groups=int(groups[1]) if groups else 1,
-        features=(labels[1].index("f"), labels[3].index("f")),
+        roles=tuple(_roles(labels[group]) for group in (1, 2, 3)),
     )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split("x"))
+
+
+def _roles(labels: str) -> tuple[int, ...]:
+    """Where samples (or output features), features and the spatial dimensions are."""
+    first, second = ("o", "i") if "o" in labels else ("b", "f")
+    spatial = sorted((label, place) for place, label in enumerate(labels) if label.isdigit())
+    return labels.index(first), labels.index(second), *(place for _, place in spatial)
 
 
 def from_instruction(instruction: Instruction, operands: Sequence[Shape]) -> Convolution | None:
@@ -84,13 +113,18 @@ def from_instruction(instruction: Instruction, operands: Sequence[Shape]) -> Con
         instruction.target,
         operands,
         instruction.shape.parts or (instruction.shape,),
-        window=instruction.window.size,
-        stride=instruction.window.stride,
+        window=instruction.window,
         feature_groups=instruction.feature_groups,
-        features=(instruction.dimension_roles[0][1], instruction.dimension_roles[2][1]),
+        roles=_roles_of(instruction),
         name=instruction.name,
         op_name=instruction.op_name,
     )
+
+
+def _roles_of(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
+    image, (inputs, outputs), output = instruction.dimension_roles
+    first, second, third = instruction.spatial_roles
+    return (*image, *first), (outputs, inputs, *second), (*output, *third)
 
 
 def _by_role(
@@ -98,10 +132,9 @@ def _by_role(
     operands: Sequence[Shape],
     results: Sequence[Shape],
     *,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
+    window: Window,
     feature_groups: int,
-    features: tuple[int, int],
+    roles: tuple[tuple[int, ...], ...],
     name: str = "",
     op_name: str = "",
 ) -> Convolution:
@@ -113,16 +146,33 @@ def _by_role(
     else:
         kind, image, weights, output = "forward", operands[0], operands[1], results[0]
     last = results[-1]
+    image_shape, filter_shape, output_shape = (
+        tuple(shape.dimensions[place] for place in places)
+        for shape, places in zip((image, weights, output), roles, strict=True)
+    )
     return Convolution(
         kind=kind,
         dtype=image.dtype,
         image=image,
         filter=weights,
         output=output,
-        window=window,
-        stride=stride,
+        window=window.size,
+        stride=window.stride,
         feature_groups=feature_groups,
-        channels=(image.dimensions[features[0]], output.dimensions[features[1]]),
+        channels=(image_shape[1], output_shape[1]),
+        problem=Problem(
+            kind=_PROBLEM_KINDS[kind],
+            dtype=image.dtype,
+            image=image_shape,
+            filter=filter_shape,
+            output=output_shape,
+            strides=window.stride,
+            padding=window.padding,
+            dilations=window.window_dilation,
+            # XLA's layouts follow the order of the dimensions once they are assigned.
+            channels_last=roles[0][1] == len(roles[0]) - 1,
+            adds_bias=target == _WITH_BIAS,
+        ),
         workspace=last.size if len(results) > 1 and last.dtype == _WORKSPACE_TYPE else 0,
         name=name,
         op_name=op_name,

@@ -19,10 +19,12 @@ from pathlib import Path
 from memfit import framework
 from memfit.cache import cached
 from memfit.errors import BrokenEnvironmentError, MemfitError
-from memfit.estimation.xla.autotuning import LOG_MODULES, Candidate, announced, candidates, results_text
+from memfit.estimation.xla.autotuning import LOG_MODULES, Candidate, announced, candidates, offered_for, results_text
 from memfit.estimation.xla.compiled import CompiledStep, read_compiled
-from memfit.estimation.xla.target_config import multiprocessors_of, target_config
+from memfit.estimation.xla.target_config import target_config
 from memfit.hardware.catalog import GPU
+from memfit.hardware.cudnn import cudnn_version
+from memfit.hardware.multiprocessor import multiprocessors_of
 
 # The plugin whose XLA is of the same weeks as TensorFlow 2.21's (January 2026); its private names are used.
 PLUGIN_VERSION = "0.9.0.1"
@@ -97,7 +99,9 @@ def compile_for(hlo: bytes, gpu: GPU, *, timeout: float = 300) -> CompiledStep:
             'Install it with: pip install "memfit[xla]"   # Python 3.11 or later, Linux, about 0.5 GB'
         )
     target = target_config(gpu)
-    kept = cached("xla", (hlo, target, PLUGIN_VERSION), lambda: _compile(hlo, gpu, target, timeout))
+    kept = cached(
+        "xla", (hlo, target, PLUGIN_VERSION, str(cudnn_version())), lambda: _compile(hlo, gpu, target, timeout)
+    )
     sizes, _, optimised = kept.partition(b"\n")
     framework.tensorflow()
     proto = import_module("tensorflow.compiler.xla.service.hlo_pb2").HloProto.FromString(optimised)
@@ -123,7 +127,8 @@ def _compile_with(flags: Sequence[str], hlo: bytes, gpu: GPU, target: str, deadl
         _put_assembler(directory)
         if wanted := _what_would_be_timed(directory, flags, gpu, deadline, timeout):
             results = directory / "autotuning.txtpb"
-            results.write_text(results_text(wanted, multiprocessors_of(gpu)), encoding="utf-8")
+            choices = results_text(wanted, multiprocessors_of(gpu), offered_for(wanted, gpu))
+            results.write_text(choices, encoding="utf-8")
             with _child(directory, *flags, f"--xla_gpu_load_autotune_results_from={results}") as child:
                 _wait(child, directory, gpu, deadline, timeout)
         sizes = json.loads((directory / "memory.json").read_text(encoding="utf-8"))

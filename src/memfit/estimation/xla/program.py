@@ -36,6 +36,8 @@ class Window:
     stride: tuple[int, ...]
     base_dilation: tuple[int, ...]
     window_dilation: tuple[int, ...]
+    padding: tuple[int, ...] = ()
+    """Before the first element."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Instruction:
     contracting: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     dimension_roles: tuple[tuple[int, ...], ...] = ()
     """Of a convolution: (batch, feature) of the input, (input, output feature) of the kernel, (batch, feature) out."""
+    spatial_roles: tuple[tuple[int, ...], ...] = ()
+    """Of a convolution: the spatial dimensions of the input, of the kernel, and of the output."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,7 @@ def _read_instruction(proto: Any) -> Instruction:
             tuple(proto.dot_dimension_numbers.rhs_contracting_dimensions),
         ),
         dimension_roles=_roles(proto.convolution_dimension_numbers) if proto.window.dimensions else (),
+        spatial_roles=_spatial_roles(proto.convolution_dimension_numbers) if proto.window.dimensions else (),
     )
 
 
@@ -180,6 +185,7 @@ def _window(proto: Any) -> Window:
         stride=tuple(each.stride for each in proto.dimensions),
         base_dilation=tuple(each.base_dilation for each in proto.dimensions),
         window_dilation=tuple(each.window_dilation for each in proto.dimensions),
+        padding=tuple(each.padding_low for each in proto.dimensions),
     )
 
 
@@ -188,6 +194,14 @@ def _roles(numbers: Any) -> tuple[tuple[int, ...], ...]:
         (numbers.input_batch_dimension, numbers.input_feature_dimension),
         (numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension),
         (numbers.output_batch_dimension, numbers.output_feature_dimension),
+    )
+
+
+def _spatial_roles(numbers: Any) -> tuple[tuple[int, ...], ...]:
+    return (
+        tuple(numbers.input_spatial_dimensions),
+        tuple(numbers.kernel_spatial_dimensions),
+        tuple(numbers.output_spatial_dimensions),
     )
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from memfit.estimation.xla.compiled import CompiledStep
 from memfit.estimation.xla.hlo import LoweredStep, read_lowered
 from memfit.estimation.xla.liveness import estimate_temporaries
-from memfit.estimation.xla.target_config import multiprocessors_of
-from memfit.estimation.xla.workspace import workspace
+from memfit.estimation.xla.workspace import offered_kernels, workspace
 from memfit.hardware.catalog import GPU
+from memfit.hardware.multiprocessor import multiprocessors_of
 from memfit.units import MIB
 
 # What compiling without the card leaves open besides workspaces: the backend and tiles of each matrix product decide
@@ -68,7 +68,8 @@ def steady_peak(
             resident=resident,
             memory_growth=memory_growth,
         )
-    spread = [workspace(each, multiprocessors_of(gpu)) for each in compiled.convolutions]
+    offered = offered_kernels(compiled.convolutions, gpu)
+    spread = [workspace(each, multiprocessors_of(gpu), offered.get(each.problem, ())) for each in compiled.convolutions]
     excess = max((each.high - each.likely for each in spread), default=0)
     saved = max((each.likely - each.low for each in spread), default=0)
     held = {buffer.instruction for buffer in compiled.at_peak}

@@ -4,42 +4,16 @@ XLA's cost model decides with these numbers what to fuse, and how much it may ke
 (`GpuTargetConfigProto`, xla/stream_executor/device_description.proto).
 """
 
-from dataclasses import dataclass
-
 from memfit.hardware.catalog import GPU
+from memfit.hardware.multiprocessor import UNKNOWN_CAPABILITY, limits_of, multiprocessors_of
 from memfit.units import KIB, MIB
 
 # What a card is taken for when only its memory is known: an A100's share of everything else.
-_UNKNOWN_CAPABILITY = (8, 0)
-_UNKNOWN_MULTIPROCESSORS, _UNKNOWN_CLOCK_HZ = 108, 1.41e9
+_UNKNOWN_CLOCK_HZ = 1.41e9
 _UNKNOWN_BANDWIDTH, _UNKNOWN_L2 = 2.039e12, 40 * MIB
 
 # The cuDNN XLA is told of: TensorFlow 2.18 to 2.21 are built for cuDNN 9.3 (tensorflow/tools/pip_package/setup.py).
 _CUDNN = (9, 3, 0)
-
-
-@dataclass(frozen=True)
-class _Multiprocessor:
-    """Limits of one multiprocessor (CUDA C++ Programming Guide, table "Technical Specifications")."""
-
-    shared_memory: int
-    shared_memory_per_block: int
-    threads: int
-    float_units: int
-
-
-_BY_CAPABILITY = {
-    (6, 0): _Multiprocessor(64 * KIB, 48 * KIB, 2048, 64),
-    (6, 1): _Multiprocessor(96 * KIB, 48 * KIB, 2048, 128),
-    (7, 0): _Multiprocessor(96 * KIB, 96 * KIB, 2048, 64),
-    (7, 5): _Multiprocessor(64 * KIB, 64 * KIB, 1024, 64),
-    (8, 0): _Multiprocessor(164 * KIB, 163 * KIB, 2048, 64),
-    (8, 6): _Multiprocessor(100 * KIB, 99 * KIB, 1536, 128),
-    (8, 9): _Multiprocessor(100 * KIB, 99 * KIB, 1536, 128),
-    (9, 0): _Multiprocessor(228 * KIB, 227 * KIB, 2048, 128),
-    (10, 0): _Multiprocessor(228 * KIB, 227 * KIB, 2048, 128),
-    (12, 0): _Multiprocessor(100 * KIB, 99 * KIB, 1536, 128),
-}
 
 
 def target_config(gpu: GPU) -> str:
@@ -56,8 +30,8 @@ def target_config(gpu: GPU) -> str:
         >>> "core_count: 132" in target_config(find_gpu("H200"))
         True
     """
-    capability = gpu.compute_capability or _UNKNOWN_CAPABILITY
-    limits = _limits(capability)
+    capability = gpu.compute_capability or UNKNOWN_CAPABILITY
+    limits = limits_of(capability)
     # Code for these generations is built with their own instructions (sm_90a), as TensorFlow does.
     extension = "ACCELERATED_FEATURES" if capability[0] in (9, 10, 12) else "NONE"
     return f"""\
@@ -93,14 +67,3 @@ dnn_version_info {{
 }}
 device_description_str: "{gpu.name}"
 """
-
-
-def multiprocessors_of(gpu: GPU) -> int:
-    """The multiprocessors of a GPU; an A100's where that is not known."""
-    return gpu.multiprocessors or _UNKNOWN_MULTIPROCESSORS
-
-
-def _limits(capability: tuple[int, int]) -> _Multiprocessor:
-    """The limits of the nearest generation that is not newer; of the oldest for cards before it."""
-    known = [each for each in sorted(_BY_CAPABILITY) if each <= capability]
-    return _BY_CAPABILITY[known[-1] if known else min(_BY_CAPABILITY)]

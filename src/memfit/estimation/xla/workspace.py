@@ -13,9 +13,13 @@ of seven networks on an H200 with cuDNN 9:
   runs of a super-resolution network one did, by 256 MiB.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memfit.estimation.xla.convolution import Convolution
+from memfit.hardware.catalog import GPU
+from memfit.hardware.cudnn import Kernel, Problem, kernels
+from memfit.hardware.transforms import is_transform
 from memfit.units import KIB
 
 # One tile of float32 partial sums, 128 x 128 or 128 x 256.
@@ -27,6 +31,13 @@ _FEWEST_CHANNELS = 4
 _ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 # Windows over few channels that kernels exist for without another layout.
 _SMALL_WINDOW = 9
+# The kernels at the head of cuDNN's list that timing chose from, and the channels up to which a filter gradient was
+# faster on copies in another layout (three networks with 24 and 32 channels on an H200).
+_NEAR, _NARROW = 6, 32
+
+
+Offered = Mapping[Problem, tuple[Kernel, ...]]
+"""The kernels cuDNN offers, by convolution; without those it could not be asked for."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +49,52 @@ class Workspace:
     high: int
 
 
-def workspace(convolution: Convolution, multiprocessors: int) -> Workspace:
+def offered_kernels(convolutions: Sequence[Convolution], gpu: GPU, *, on_card: bool = False) -> Offered:
+    """The kernels cuDNN offers for the convolutions of a step on a card; see `memfit.hardware.cudnn.kernels`."""
+    return kernels([each.problem for each in convolutions], gpu, on_card=on_card)
+
+
+def workspace(convolution: Convolution, multiprocessors: int, offered: Sequence[Kernel] = ()) -> Workspace:
     """The workspace cuDNN takes for a convolution.
 
     Args:
         convolution: The call.
         multiprocessors: Of the GPU; partial sums are kept for each.
+        offered: The kernels cuDNN offers for it, where it could be asked.
     """
+    sizes = [kernel.workspace for kernel in offered if not is_transform(convolution.problem, kernel.engine)]
+    return _of_kernels(convolution, multiprocessors, sizes) if sizes else _of_shapes(convolution, multiprocessors)
+
+
+def _of_kernels(convolution: Convolution, multiprocessors: int, sizes: Sequence[int]) -> Workspace:
+    """What is chosen of the kernels offered; the first one, with the exceptions that were seen on an H200."""
+    first, near = sizes[0], sizes[:_NEAR]
+    if convolution.feature_groups > 1:
+        # Kernels that copy are offered first and were never chosen.
+        return Workspace(min(near), min(near), max(min(near), _partial_sums(convolution, multiprocessors).high))
+    copied = convolution.image.size + convolution.output.size
+    if convolution.kind == "backward_filter":
+        return _of_filter_kernels(convolution, multiprocessors, near)
+    if _taps(convolution) == 1:
+        first = min(sizes[:3])
+    few = min(convolution.channels) < _FEWEST_CHANNELS
+    return Workspace(min(near), first, max(near) if few else max(first, min(copied, first + multiprocessors * _TILE)))
+
+
+def _of_filter_kernels(convolution: Convolution, multiprocessors: int, near: Sequence[int]) -> Workspace:
+    copying = [size for size in near if size >= convolution.image.size]
+    sums = _partial_sums(convolution, multiprocessors)
+    narrow = convolution.dtype == "f32" and max(convolution.channels) <= _NARROW <= 2 * min(convolution.channels)
+    wide_window = min(convolution.channels) < _FEWEST_CHANNELS and _taps(convolution) > _SMALL_WINDOW
+    if copying and (near[0] in copying or narrow or wide_window):
+        return Workspace(min(near), copying[0] + (0 if near[0] in copying else sums.likely), max(near) + sums.high)
+    # Where no card is there cuDNN sizes partial sums for one multiprocessor.
+    likely = max(near[0], sums.likely)
+    high = max(near) if min(convolution.channels) <= _NARROW else likely
+    return Workspace(min(near), likely, max(likely, high, sums.high))
+
+
+def _of_shapes(convolution: Convolution, multiprocessors: int) -> Workspace:
     narrow = _is_narrow(convolution)
     image, weights, output = convolution.image.size, convolution.filter.size, convolution.output.size
     copied = image + output + weights if _writes_few_channels(convolution) else 0

@@ -1,4 +1,6 @@
 from memfit.estimation.xla.autotuning import Candidate, announced, candidates, results_text
+from memfit.estimation.xla.convolution import from_key
+from memfit.hardware.cudnn import Kernel
 
 MODEL = "CUDA: 9.0, Cores: 132, GPU clock: 1.98 GHz"
 CONVOLUTION = (
@@ -36,7 +38,7 @@ def test_a_log_without_autotuning_announces_nothing():
 
 
 def test_a_convolution_gets_its_likely_workspace():
-    text = results_text([Candidate(MODEL, CONVOLUTION, 21)], 132)
+    text = results_text([Candidate(MODEL, CONVOLUTION, 21)], 132, {})
     size = 16 * 224 * 224 * 3 * 4 + 64 * 3 * 3 * 3 * 4
     assert f"workspace_size {{ value: {size} }}" in text
     assert "version: 21" in text
@@ -44,15 +46,21 @@ def test_a_convolution_gets_its_likely_workspace():
 
 
 def test_keys_are_quoted_for_the_text_format():
-    text = results_text([Candidate(MODEL, CONVOLUTION, 21)], 132)
+    text = results_text([Candidate(MODEL, CONVOLUTION, 21)], 132, {})
     assert '\\"__cudnn$convForward\\"' in text
     assert text.count("\n") == 2
 
 
 def test_a_long_sum_into_a_small_output_is_left_to_cublas():
-    assert "gemm" in results_text([Candidate(MODEL, dot(16, 25088, 4096), 21)], 132)
+    assert "gemm" in results_text([Candidate(MODEL, dot(16, 25088, 4096), 21)], 132, {})
 
 
 def test_other_matrix_products_keep_the_compilers_choice():
     for hlo in (dot(64, 2048, 1000), dot(4096, 16384, 4096)):
-        assert "results" not in results_text([Candidate(MODEL, hlo, 21)], 132)
+        assert "results" not in results_text([Candidate(MODEL, hlo, 21)], 132, {})
+
+
+def test_a_convolution_gets_the_workspace_of_the_first_kernel_that_cudnn_offers():
+    problem = from_key(CONVOLUTION).problem
+    offered = {problem: (Kernel(48, 6294928), Kernel(28, 0))}
+    assert "value: 6294928 " in results_text([Candidate(MODEL, CONVOLUTION, 21)], 132, offered)

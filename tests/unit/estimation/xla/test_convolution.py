@@ -52,8 +52,9 @@ def test_an_instruction_gives_the_same_as_its_key():
         shape,
         operands=(2, 3),
         target="__cudnn$convForward",
-        window=Window((7, 7), (2, 2), (1, 1), (1, 1)),
+        window=Window((7, 7), (2, 2), (1, 1), (1, 1), (3, 3)),
         dimension_roles=((0, 3), (3, 0), (0, 3)),
+        spatial_roles=((1, 2), (1, 2), (1, 2)),
     )
     read = from_instruction(instruction, (image, weights))
     assert read.name == "cudnn-conv.1"

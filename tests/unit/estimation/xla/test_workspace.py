@@ -7,6 +7,7 @@ import pytest
 from memfit.estimation.xla.convolution import Convolution
 from memfit.estimation.xla.program import Shape
 from memfit.estimation.xla.workspace import workspace
+from memfit.hardware.cudnn import Kernel, Problem
 from memfit.units import MIB
 
 H200 = 132
@@ -31,6 +32,17 @@ def conv(kind, image, weights, output, *, dtype="f32", groups=1, stride=1):
         stride=(stride, stride),
         feature_groups=groups,
         channels=(image[3], output[3]),
+        problem=Problem(
+            kind={"forward": "forward", "backward_input": "input", "backward_filter": "filter"}[kind],
+            dtype=dtype,
+            image=(image[0], image[3], *image[1:3]),
+            filter=(weights[0], weights[3], *window),
+            output=(output[0], output[3], *output[1:3]),
+            strides=(stride, stride),
+            padding=tuple(size // 2 for size in window),
+            dilations=(1, 1),
+            channels_last=True,
+        ),
     )
 
 
@@ -90,3 +102,25 @@ def test_what_is_likely_lies_in_the_range(kind, channels):
         for each in (call, dataclasses.replace(call, feature_groups=channels)):
             predicted = workspace(each, H200)
             assert 0 <= predicted.low <= predicted.likely <= predicted.high
+
+
+def test_the_first_kernel_that_cudnn_offers_is_likely():
+    forward = conv("forward", (8, 64, 64, 128), (128, 3, 3, 128), (8, 64, 64, 128))
+    assert workspace(forward, H200, (Kernel(67, 131), Kernel(46, 33 * MIB))).likely == 131
+
+
+def test_kernels_with_fourier_transforms_are_never_chosen():
+    forward = conv("forward", (8, 64, 64, 128), (128, 3, 3, 128), (8, 64, 64, 128))
+    assert workspace(forward, H200, (Kernel(3, 4000 * MIB), Kernel(67, 131))).likely == 131
+
+
+def test_filter_gradients_of_few_channels_run_on_copies():
+    # A VGG16 of half the width at batch 64 took 788 MiB where cuDNN offers a kernel without copies first.
+    gradient = conv("backward_filter", (64, 224, 224, 32), (32, 3, 3, 32), (64, 224, 224, 32))
+    offered = (Kernel(68, 295107), Kernel(20, 0), Kernel(30, 822_000_000))
+    assert workspace(gradient, H200, offered).likely / MIB == pytest.approx(788, rel=0.02)
+
+
+def test_depthwise_kernels_that_copy_are_not_chosen():
+    gradient = conv("backward_filter", (32, 40, 40, 128), (128, 3, 3, 1), (32, 40, 40, 128), dtype="bf16", groups=128)
+    assert workspace(gradient, H200, (Kernel(10, 101 * MIB), Kernel(9, 100 * MIB), Kernel(0, 0))).likely == 0
