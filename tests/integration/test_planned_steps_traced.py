@@ -181,6 +181,28 @@ def test_a_slice_has_the_rows_it_was_given_however_many():
     assert sliced < plain / 3
 
 
+@pytest.fixture
+def sliced_text():
+    body = [layers.Embedding(1000, 16), layers.LSTM(16), layers.Dropout(0.5)]
+    model = keras.Sequential([keras.Input((12,), dtype="int32"), *body, layers.Dense(4)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    with memfit.applied(model, memfit.Plan(micro_batch=8)):
+        return trace_step(model, "train", gpu=None)
+
+
+def test_every_operation_of_a_loop_in_a_sliced_step_has_a_size(sliced_text):
+    assert not sliced_text.unknown_sizes
+
+
+def test_gradients_of_an_embedding_have_as_many_rows_as_the_batch_has_tokens(sliced_text):
+    rows = [op for op in sliced_text.ops if op.type == "TensorListConcatV2" and op.outputs[0].dtype == "float32"]
+    assert [op.outputs[0].dimensions(32) for op in rows] == [(32 * 12, 16)]
+    kept = [
+        op for op in sliced_text.ops if op.type == "TensorListSetItem" and op.outputs[0].shape == ((12, 0), (0, 16))
+    ]
+    assert len(kept) == 1
+
+
 def program(step):
     return lifetimes(step, 16, workspace=lambda *_: 0)
 
