@@ -63,7 +63,7 @@ def import_for_predicting() -> None:
     try:
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        with _imports_kept():
+        with _imports_kept(), _without_jax():
             tensorflow()
         # The first look at the devices speaks too.
         import_module("tensorflow").config.set_visible_devices([], "GPU")
@@ -83,6 +83,23 @@ def _imports_kept() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def _without_jax() -> Iterator[None]:
+    """Keep TensorFlow from importing JAX, which it does wherever that is installed, to convert models from it.
+
+    The extra `xla` installs it, and importing it takes a quarter of a second.
+    """
+    if "jax" in sys.modules:
+        yield
+        return
+    # Importing it raises ImportError then.
+    sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["jax"]
 
 
 def keras() -> ModuleType:

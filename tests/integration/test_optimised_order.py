@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from memfit.hardware.catalog import find_gpu
 from memfit.trace import grappler
 from memfit.trace.batch import batch_spec
 from memfit.trace.function import trace
@@ -61,6 +62,20 @@ def test_consumers_of_a_tensor_are_in_the_order_of_a_run(make, optimizer):
             different += ours != theirs
     assert compared >= 20
     assert different <= 0.05 * compared, f"{different} of {compared} differ"
+
+
+@pytest.mark.parametrize("make", [_convolutional, _dense, _attention])
+def test_names_without_lists_of_kernels_change_nothing_else(make, monkeypatch):
+    monkeypatch.setenv("MEMFIT_CACHE", "off")
+    model, target = make()
+    model.compile("adam", "mse", jit_compile=False)
+    spec = batch_spec(model, (tf.zeros((16, *model.input_shape[1:])), tf.zeros(target)))
+    build(model, spec, 16)
+    traced = grappler.meta_graph(trace(model, "train", spec(16), gpu=True), gpu=True)
+    gpu = find_gpu("RTX 3070")
+    optimised = grappler.optimise(traced, gpu)
+    monkeypatch.setattr(grappler, "_without_lists_of_kernels", lambda meta: meta)
+    assert optimised == grappler.optimise(traced, gpu)
 
 
 def _optimised_by_a_run(model, batch):

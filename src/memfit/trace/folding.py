@@ -39,6 +39,7 @@ def smaller_size(graph: Any, size: int) -> int:
 def _largest_constant(graph: Any) -> int:
     """The bytes of the largest value that depends on no input and no variable."""
     constants: set[str] = set()
+    returned = {id(output) for output in getattr(graph, "outputs", ())}
     largest = 0
     for operation in graph.get_operations():
         is_constant = operation.type in _SIZES or (
@@ -49,6 +50,10 @@ def _largest_constant(graph: Any) -> int:
         if is_constant:
             constants.add(operation.name)
             for output in operation.outputs:
-                if output.shape.is_fully_defined():
-                    largest = max(largest, math.prod(output.shape.as_list()) * output.dtype.size)
+                if not output.shape.is_fully_defined():
+                    continue
+                size = math.prod(output.shape.as_list()) * output.dtype.size
+                # What nothing reads, such as the zero gradients of recomputed values, is removed before it is computed.
+                if size > largest and (output.consumers() or id(output) in returned):
+                    largest = size
     return largest

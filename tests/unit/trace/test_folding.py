@@ -23,3 +23,10 @@ def test_the_size_divides_no_other_dimension():
 
 def test_a_step_without_stays_as_it_is():
     assert smaller_size(graph_of(mask=False), 251) == 251
+
+
+def test_constants_that_nothing_reads_are_left_out():
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.placeholder("float32", [251, 64])
+        tf.zeros([251, 8, 256, 256])
+    assert smaller_size(graph, 251) == 251
