@@ -139,6 +139,10 @@ class GraphModel:
         scratch = 0 if on_gpu or usable_cores() <= _MOST_THREADS else _largest_scratch(programs)
         return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks), scratch)
 
+    def trials_are_known(self, batch: int) -> bool:
+        """Whether cuDNN said which kernels the first step tries."""
+        return self._trials is not None and self._trials.are_known(self.step, batch)
+
     def _programs(self, batch: int, variant: _Variant) -> tuple[list[Program], Program]:
         """The steady programs and the first one, kept for the batch size asked for last."""
         if self._programs_of != batch:

@@ -14,6 +14,8 @@ from memfit.estimation.xla.compiled import CompiledStep
 from memfit.estimation.xla.deviceless import XlaCompilationError, compile_for, missing_packages
 from memfit.estimation.xla.hlo import LoweredStep, lower_to_hlo
 from memfit.estimation.xla.steady import SteadyPeak, steady_peak, steady_peak_without_compiler
+from memfit.estimation.xla.trials import trial_bytes
+from memfit.estimation.xla.workspace import offered_kernels
 from memfit.hardware.catalog import GPU
 from memfit.hardware.scratch import leaves_fft_kernels_out
 from memfit.trace.step import Step
@@ -28,12 +30,15 @@ _UNKNOWN_MARGIN = 0.25
 _LOOP_MARGINS = {"GPU": (0.0, 0.4), "CPU": (0.1, 0.0)}
 # A CPU's threads interleave in more ways than are replayed.
 _CPU_MARGIN = 0.08
-# Autotuning's candidates are modelled, but not all of them: first steps took up to 2.33 times the prediction on an H200
-# (convolutions in half precision), as a rule 1.0 to 1.3 times.
-_FIRST_STEP_HIGH = 2.4
-# In its first step XLA does not write the new weights over the old ones: 0.5 to 1.25 times the weights more, in ten
-# models on an H200. Its autotuning took up to 6.3 times the steady peak (a U-Net), but not without Fourier kernels.
-_FIRST_WEIGHTS_HIGH, _XLA_AUTOTUNING_HIGH = 1.3, 6.5
+# What the first step tries, as cuDNN lists it: 56 networks on an H200 took 0.78 to 1.07 times the prediction, in the
+# middle 1.00. Where cuDNN cannot be asked, kernels in half precision are unknown: up to 2.33 times.
+_FIRST_STEP_BAND, _FIRST_STEP_HIGH = (0.75, 1.1), 2.4
+# In its first step XLA does not write all new weights over the old ones: up to 1.25 times the weights more in 40 models
+# on an H200, in the middle 0.3.
+_FIRST_WEIGHTS, _FIRST_WEIGHTS_HIGH = 0.3, 1.3
+# What XLA tries, as cuDNN lists it: 40 networks on an H200 took 0.92 to 1.33 times the prediction, in the middle 1.0.
+# Where cuDNN cannot be asked, up to 6.3 times the steady peak (a U-Net), but not without Fourier kernels.
+_XLA_TRIALS_BAND, _XLA_AUTOTUNING_HIGH = (0.75, 1.35), 6.5
 # Timing kernels again takes about the same: at most this many times, in five networks on an H200.
 _TIMING_HIGH = 1.1
 # A step compiled at another batch size and scaled by what of it follows the batch.
@@ -90,12 +95,18 @@ class GraphPhase:
         reserved = found.replay.reserved if self.step.device == "GPU" else _grown(value)
         return PhasePrediction(
             steady=steady,
-            first_step=Peak(first, steady.low, max(steady.high, min(limit, int(first * _FIRST_STEP_HIGH)))),
+            first_step=self._first_step(first, steady, batch, limit),
             reserved=_reserved(reserved, steady, limit, growth),
             composition=compose_graph(found, batch, value, resident),
             method="executor replay",
             unknown_ops=self._unknown(),
         )
+
+    def _first_step(self, value: int, steady: Peak, batch: int, limit: int) -> Peak:
+        if self._model.trials_are_known(batch):
+            low, high = (int(value * share) for share in _FIRST_STEP_BAND)
+            return Peak(value, max(low, min(steady.low, value)), max(steady.high, min(limit, high)))
+        return Peak(value, steady.low, max(steady.high, min(limit, int(value * _FIRST_STEP_HIGH))))
 
     def _margins(self) -> tuple[float, float]:
         """What the replays leave open below and above them."""
@@ -156,23 +167,42 @@ class XlaPhase:
         if batch != compiled_at:
             steady, parts = _scaled(found, compiled, batch, compiled_at, resident)
         weights = self._variables.get("parameters", 0) if self._variables.get("optimizer_state") else 0
-        first = steady.value + weights
         # A growing pool may take more than it has to; under a limit the first step must fit too.
-        if (steady.value if growth else first) > limit:
+        if (steady.value if growth else steady.value + weights) > limit:
             return None
-        first_high = steady.high + int(_FIRST_WEIGHTS_HIGH * weights)
-        if compiled is not None and compiled.compiling_peak is not None and batch == compiled_at:
-            timing = sum(self._variables.values()) + resident + compiled.compiling_peak
-            first, first_high = max(first, timing), max(first_high, int(timing * _TIMING_HIGH))
-        elif not leaves_fft_kernels_out():
-            first_high = max(first_high, int(steady.value * _XLA_AUTOTUNING_HIGH))
+        first = self._first_step(steady, weights, limit, resident, batch / compiled_at, compiled)
         return PhasePrediction(
             steady=steady,
-            first_step=Peak(first, steady.low, max(first, min(limit, first_high))),
+            first_step=first,
             reserved=_reserved(_grown(steady.value), steady, limit, growth),
             composition=compose_xla(compiled, parts, self._variables, self._layers),
             method=self._method,
         )
+
+    def _first_step(
+        self, steady: Peak, weights: int, limit: int, resident: int, ratio: float, compiled: CompiledStep | None
+    ) -> Peak:
+        """The first step runs after kernels were timed; `ratio` is the batch over the one that was compiled."""
+        value, low = steady.value + int(_FIRST_WEIGHTS * weights), steady.low
+        high = steady.high + int(_FIRST_WEIGHTS_HIGH * weights)
+        beside = sum(self._variables.values()) + resident
+        trial = self._trial_bytes(compiled)
+        if compiled is not None and compiled.compiling_peak is not None and ratio == 1:
+            timing = beside + compiled.compiling_peak
+            value, high = max(value, timing), max(high, int(timing * _TIMING_HIGH))
+        elif trial is not None:
+            timing = min(limit, beside + int(trial * ratio))
+            if timing > value:
+                value, low = timing, max(low, int(timing * _XLA_TRIALS_BAND[0]))
+            high = max(high, int(value * _XLA_TRIALS_BAND[1]))
+        elif not leaves_fft_kernels_out():
+            high = max(high, int(steady.value * _XLA_AUTOTUNING_HIGH))
+        return Peak(value, low, max(value, min(limit, high)))
+
+    def _trial_bytes(self, compiled: CompiledStep | None) -> int | None:
+        if compiled is None:
+            return None
+        return trial_bytes(compiled.convolutions, offered_kernels(compiled.convolutions, self._gpu))
 
     def _compile(self, lowered: LoweredStep) -> CompiledStep | None:
         """What XLA says: on this machine's GPU if that is the target, else without one; `None` if neither can."""

@@ -67,6 +67,13 @@ class Kernel:
     workspace: int
 
 
+class _UnansweredError(Exception):
+    """The child failed, as it does where cuDNN lacks a library or the card has no memory left."""
+
+
+_ANSWERS: dict[tuple[str, str | int], dict[Problem, tuple[Kernel, ...]]] = {}
+
+
 def kernels(problems: Sequence[Problem], gpu: GPU, *, on_card: bool = False) -> dict[Problem, tuple[Kernel, ...]]:
     """The kernels for each convolution on a card, in the order in which cuDNN believes in them.
 
@@ -78,36 +85,39 @@ def kernels(problems: Sequence[Problem], gpu: GPU, *, on_card: bool = False) -> 
     Returns:
         What cuDNN answered; empty where there is no cuDNN that can be asked.
     """
-    wanted = list(dict.fromkeys(problems))
     library = _library()
-    if not wanted or library is None:
+    if not problems or library is None:
         return {}
-    if on_card and (found := _answers(wanted, library, gpu, device=0)):
+    if on_card and (found := _remembered(problems, library, gpu, device=0)):
         return found
-    found = _answers(wanted, library, gpu, device=description(gpu))
+    found = _remembered(problems, library, gpu, device=description(gpu))
     return {
         problem: (*offered, *(Kernel(*each) for each in kernels_left_out(problem)))
         for problem, offered in found.items()
     }
 
 
-def _answers(
+def _remembered(
     problems: Sequence[Problem], library: Path, gpu: GPU, *, device: str | int
 ) -> dict[Problem, tuple[Kernel, ...]]:
-    listed = [asdict(problem) for problem in problems]
-    request = {
-        "library": str(library),
-        "needs": [str(path) for path in _needed_libraries()],
-        "device": device,
-        "problems": listed,
-    }
-    key = (json.dumps([device, gpu.name, listed]), str(cudnn_version()))
-    answers = json.loads(cached("cudnn", key, lambda: _ask(request)))
-    return {
-        problem: tuple(Kernel(*each) for each in answer)
-        for problem, answer in zip(problems, answers, strict=False)
-        if answer
-    }
+    """The answers; cuDNN is asked for each convolution once."""
+    known = _ANSWERS.setdefault((gpu.name, device), {})
+    if wanted := [problem for problem in dict.fromkeys(problems) if problem not in known]:
+        listed = [asdict(problem) for problem in wanted]
+        request = {
+            "library": str(library),
+            "needs": [str(path) for path in _needed_libraries()],
+            "device": device,
+            "problems": listed,
+        }
+        key = (json.dumps([device, gpu.name, listed]), str(cudnn_version()))
+        try:
+            answers = json.loads(cached("cudnn", key, lambda: _ask(request)))
+        except _UnansweredError:
+            answers = [None] * len(wanted)
+        for problem, answer in zip(wanted, answers, strict=True):
+            known[problem] = tuple(Kernel(*each) for each in answer or ())
+    return {problem: known[problem] for problem in problems if known[problem]}
 
 
 def description(gpu: GPU) -> str:
@@ -145,7 +155,7 @@ def description(gpu: GPU) -> str:
 
 
 def _ask(request: Mapping[str, object]) -> bytes:
-    """The child's answers; an empty list where it fails, as it does where cuDNN lacks a library."""
+    """The child's answers."""
     with tempfile.TemporaryDirectory(prefix="memfit-cudnn-") as name:
         asked, answer, log = (Path(name) / each for each in ("request.json", "answer.json", "log"))
         asked.write_text(json.dumps(request), encoding="utf-8")
@@ -161,9 +171,11 @@ def _ask(request: Mapping[str, object]) -> bytes:
                     timeout=_TIMEOUT,
                     check=False,
                 )
-            except subprocess.TimeoutExpired:
-                return b"[]"
-        return answer.read_bytes() if answer.exists() else b"[]"
+            except subprocess.TimeoutExpired as error:
+                raise _UnansweredError from error
+        if not answer.exists():
+            raise _UnansweredError
+        return answer.read_bytes()
 
 
 @cache
