@@ -34,7 +34,7 @@ wheel: $(READY)
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
 
-# The extra `xla` (1 GB): XLA's GPU compiler for predictions in that regime.
+# The extra `xla` (2 GB): XLA's GPU compiler and cuDNN, for predictions without a GPU.
 xla: .venv/.xla
 .venv/.xla: $(READY) requirements/xla.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/xla.txt

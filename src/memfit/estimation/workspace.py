@@ -7,7 +7,7 @@ The rules are causes, seen in every convolution of 22 models on an H200 (cuDNN 9
 - its tensor cores take channels in fours, so the three channels of a picture that is put out become four;
 - a `same` convolution that pads one side more than the other runs on a padded copy of its input;
 - half precision is NHWC already and takes next to nothing; 1x1 convolutions are plain matrix products there;
-- autotuning also tries FFT kernels, whose workspace is the filter bank in the frequency domain, twice.
+- autotuning also tries kernels that transform images and filters (`memfit.hardware.transforms`).
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +18,7 @@ from typing import Literal
 from memfit.hardware import onednn, scratch
 from memfit.hardware.cudnn import Problem
 from memfit.hardware.patches import patch_buffer, volume_patch_buffer
+from memfit.hardware.transforms import fourier_engine, kernels_left_out
 from memfit.trace.step import Op, Step, Tensor
 from memfit.units import MIB
 
@@ -231,7 +232,10 @@ def _autotuning(capability: tuple[int, int], limit: int, step: Step, index: int,
     chosen = _steady(capability, limit, step, index, batch)
     if conv is None or conv.is_matrix_product:
         return chosen
-    sizes = (_converted(conv, capability), 0 if scratch.leaves_fft_kernels_out() else _fourier(conv))
+    sizes = [_converted(conv, capability)]
+    if conv.problem:
+        left_out = fourier_engine(conv.problem) if scratch.leaves_fft_kernels_out() else None
+        sizes += [size for engine, size in kernels_left_out(conv.problem) if engine != left_out]
     return trial(conv, [size for size in sizes if size <= limit], chosen)
 
 
@@ -270,16 +274,6 @@ def _partial_results(conv: Convolution) -> int:
         return 0
     copies = max(1, min(_MOST_PARTIAL_RESULTS, _PARTIAL_RESULTS // conv.filter_bytes))
     return copies * conv.filter_bytes
-
-
-def _fourier(conv: Convolution) -> int:
-    """Filters and images in the frequency domain: complex numbers, half of the spectrum."""
-    if conv.strided or conv.is_pointwise or conv.channels_last or len(conv.spatial) != 2:
-        return 0
-    side = 1 << (max(conv.spatial) + max(conv.kernel) - 2).bit_length()
-    spectrum = side * (side // 2 + 1) * 8
-    inputs, outputs = conv.channels
-    return 2 * inputs * outputs * spectrum + conv.batch * (inputs + outputs) * spectrum
 
 
 @dataclass(frozen=True)

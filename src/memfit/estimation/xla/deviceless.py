@@ -96,7 +96,7 @@ def compile_for(hlo: bytes, gpu: GPU, *, timeout: float = 300) -> CompiledStep:
     if missing := missing_packages():
         raise XlaExtraMissingError(
             f"compiling for {gpu.name} without a GPU needs {', '.join(missing)}. "
-            'Install it with: pip install "memfit[xla]"   # Python 3.11 or later, Linux, about 0.5 GB'
+            'Install it with: pip install "memfit[xla]"   # Python 3.11 or later, Linux, about 2 GB'
         )
     target = target_config(gpu)
     kept = cached(
