@@ -7,7 +7,7 @@ import pytest
 
 import memfit
 from memfit.errors import InputError
-from memfit.slimming.backbones import documented
+from memfit.slimming.backbones import _classifier, _least_bytes, documented
 
 SETTINGS = {"batch_size": 8, "gpu": "RTX 3060", "jit": False}
 
@@ -32,6 +32,20 @@ def test_what_is_too_large_is_said():
     assert [each.name for each in found.backbones] == []
     assert dict(found.rejected)["VGG19"].startswith("weights and optimizer alone")
     assert "needs" in dict(found.rejected)["MobileNet"]
+
+
+@pytest.mark.parametrize("name", ["EfficientNetV2B0", "MobileNetV3Small"])
+def test_what_a_network_cannot_do_without_is_below_its_peak(name):
+    model = _classifier(name, (64, 64, 3))
+    least, peak = _least_bytes(model, 32, compiled=False), memfit.estimate(model, 32, gpu="RTX 3060", jit=False)
+    assert 0.5 * peak.steady_peak.value < least < peak.steady_peak.low
+
+
+def test_no_more_networks_are_predicted_than_asked_for(capsys):
+    found = memfit.suggest_backbones((64, 64, 3), budget="4GiB", names=["MobileNet", "VGG16"], count=1, **SETTINGS)
+    assert [each.name for each in found.backbones] == ["VGG16"]
+    assert not found.rejected
+    assert "MobileNet" not in capsys.readouterr().err
 
 
 def test_a_shape_a_network_does_not_take_is_said_in_its_own_words():

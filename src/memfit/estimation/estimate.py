@@ -104,6 +104,15 @@ def estimate_phases(
     return answer
 
 
+def estimate_ahead(
+    model: Any, batch_size: int | None = None, *, gpu: GPU | Size | None = None, jit: Jit = "auto"
+) -> "Estimate":
+    """The same, with the training step traced and then optimised or compiled in the background: asking waits for it."""
+    answer = _estimate_of(model, batch_size, gpu, jit, None, 0)
+    answer._source.start(answer.batch_size, ("train",))
+    return answer
+
+
 def _estimate_of(
     model: Any, batch_size: int | None, gpu: GPU | Size | None, jit: Jit, data: Any | None, resident: Size
 ) -> "Estimate":

@@ -160,15 +160,15 @@ class Source:
                 self._answers[key] = model.predict(batch, limit=limit, growth=growth, resident=resident, band=band)
         return self._answers[key]
 
-    def start(self, batch: int) -> None:
-        """Trace all phases, and optimise or compile each while the next is traced.
+    def start(self, batch: int, phases: Iterable[Phase] | None = None) -> None:
+        """Trace all phases, or some, and optimise or compile each while the next is traced.
 
         What cannot be traced is left out: asking for it says why.
         """
         threads = workers()
         try:
             with no_garbage_collected():
-                for phase in self.subject.phases:
+                for phase in phases or self.subject.phases:
                     with suppress(TraceError, NotCompilableError):
                         self._start(phase, batch, threads)
         finally:

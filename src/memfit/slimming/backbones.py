@@ -7,7 +7,8 @@ ImageNet at each network's own resolution. What was not found there is empty.
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,7 +16,7 @@ from typing import Any
 
 from memfit.cache import cached
 from memfit.errors import InputError
-from memfit.estimation.estimate import estimate, find_device, refuse_batch
+from memfit.estimation.estimate import estimate_ahead, find_device, refuse_batch
 from memfit.estimation.phases import Peak
 from memfit.estimation.regime import Jit
 from memfit.framework import installed_version, keras
@@ -26,6 +27,8 @@ from memfit.units import Size, format_size, parse_size
 _RESIDENT_BYTES = 12
 # With the ImageNet head taken off, the largest of them (VGG16) keep a tenth of their parameters.
 _LEAST_SHARE_WITHOUT_HEAD = 0.1
+# Tracing is one thread's work, so that more at once than one traced and one optimised would only wait.
+_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ def suggest_backbones(
     """Find networks of `keras.applications` whose training, with Adam in float32, fits into a budget.
 
     Networks are tried in the order of their documented accuracy until enough fit. What is plainly too large is passed
-    over; each of the others takes some 20 seconds to predict, so that all of it may take minutes, the first time: what
-    was predicted is kept.
+    over; each of the others takes some 10 seconds to predict, so that all of it may take a minute or more, the first
+    time: what was predicted is kept.
 
     Args:
         input_shape: Height, width and channels of the pictures.
@@ -133,14 +136,19 @@ def suggest_backbones(
         raise InputError(f"count={count!r} must be a whole number of at least 1.")
     found: list[Backbone] = []
     rejected: list[tuple[str, str]] = []
-    for each in _in_order(names):
-        if len(found) == count:
-            break
-        answer = _tried(each, shape, batch_size, limit, target, jit)
+    waiting = deque(_in_order(names))
+    started: deque[tuple[str, Callable[[], Backbone | str]]] = deque()
+    while len(found) < count and (waiting or started):
+        # The next is traced while one is optimised or compiled, unless those started may be enough.
+        while waiting and (not started or len(started) < min(_AT_ONCE, count - len(found))):
+            each = waiting.popleft()
+            started.append((each.name, _started(each, shape, batch_size, limit, target, jit)))
+        name, finish = started.popleft()
+        answer = finish()
         if isinstance(answer, Backbone):
             found.append(answer)
         else:
-            rejected.append((each.name, answer))
+            rejected.append((name, answer))
     return Suggestions(tuple(found), tuple(rejected), shape, batch_size, limit, target)
 
 
@@ -167,38 +175,69 @@ def _in_order(names: Sequence[str] | None) -> Iterator[Documented]:
     yield from sorted(chosen, key=lambda each: -(each.top1 or 0))
 
 
-def _tried(each: Documented, shape: tuple[int, ...], batch: int, limit: int, gpu: GPU, jit: Jit) -> Backbone | str:
-    """The network, or why it is none for this budget."""
+def _started(
+    each: Documented, shape: tuple[int, ...], batch: int, limit: int, gpu: GPU, jit: Jit
+) -> Callable[[], Backbone | str]:
+    """Start to predict a network; what is returned gives the network, or why it is none for this budget."""
     least = round((each.parameters or 0) * _LEAST_SHARE_WITHOUT_HEAD) * _RESIDENT_BYTES
     if least > limit:
-        return f"weights and optimizer alone take {format_size(least)}"
-    # It takes seconds, so it says what it is doing.
-    from memfit.report.console import stderr
-
-    stderr().print(f"predicting {each.name} ...", style="dim")
-    key = [each.name, str(shape), str(batch), str(limit), repr(gpu), str(jit)]
+        return lambda: f"weights and optimizer alone take {format_size(least)}"
+    parts = [each.name, str(shape), str(batch), str(limit), repr(gpu), str(jit)]
     versions = [f"{name} {installed_version(name)}" for name in ("keras", "tensorflow", "tensorflow-cpu")]
-    answer = json.loads(cached("backbone", [*key, *versions], lambda: _predicted(each, shape, batch, limit, gpu, jit)))
+    key = [*parts, *versions]
+    try:
+        known = cached("backbone", key, _raise_unknown)
+    except _UnknownError:
+        # It takes seconds, so it says what it is doing.
+        from memfit.report.console import stderr
+
+        stderr().print(f"predicting {each.name} ...", style="dim")
+        predicted = _predicted(each, shape, batch, limit, gpu, jit)
+        return lambda: _read(each, cached("backbone", key, predicted))
+    return lambda: _read(each, known)
+
+
+class _UnknownError(Exception):
+    """Nothing is kept."""
+
+
+def _raise_unknown() -> bytes:
+    raise _UnknownError
+
+
+def _read(each: Documented, stored: bytes) -> Backbone | str:
+    answer = json.loads(stored)
     if "why" in answer:
         return str(answer["why"])
     return Backbone(each.name, answer["parameters"], Peak(*answer["peak"]), each.top1, each.top5)
 
 
-def _predicted(each: Documented, shape: tuple[int, ...], batch: int, limit: int, gpu: GPU, jit: Jit) -> bytes:
+def _predicted(
+    each: Documented, shape: tuple[int, ...], batch: int, limit: int, gpu: GPU, jit: Jit
+) -> Callable[[], bytes]:
+    """Trace a network; what is returned waits for its peak."""
     try:
         model = _classifier(each.name, shape)
     except ValueError as error:
         # Keras says which shapes a network takes.
-        return json.dumps({"why": " ".join(str(error).split())}).encode()
+        return _because(" ".join(str(error).split()))
     least = _least_bytes(model, batch, compiled=jit is not False)
     if least > limit:
-        return json.dumps({"why": f"needs at least {format_size(least)}"}).encode()
-    found = estimate(model, batch, gpu=gpu, jit=jit)
-    peak = found.steady_peak
-    if not found.fits(limit):
-        return json.dumps({"why": f"needs {format_size(peak.value)}"}).encode()
-    body = model.count_params() - model.layers[-1].count_params()
-    return json.dumps({"parameters": body, "peak": [peak.value, peak.low, peak.high]}).encode()
+        return _because(f"needs at least {format_size(least)}")
+    found = estimate_ahead(model, batch, gpu=gpu, jit=jit)
+
+    def answer() -> bytes:
+        peak = found.steady_peak
+        if not found.fits(limit):
+            return _because(f"needs {format_size(peak.value)}")()
+        body = model.count_params() - model.layers[-1].count_params()
+        return json.dumps({"parameters": body, "peak": [peak.value, peak.low, peak.high]}).encode()
+
+    return answer
+
+
+def _because(why: str) -> Callable[[], bytes]:
+    return lambda: json.dumps({"why": why}).encode()
 
 
 def _classifier(name: str, shape: tuple[int, ...]) -> Any:
@@ -211,13 +250,25 @@ def _classifier(name: str, shape: tuple[int, ...]) -> Any:
 
 def _least_bytes(model: Any, batch: int, *, compiled: bool) -> int:
     """What a training step cannot do without: weights, slots, and what layers keep of what they read."""
-    layers = keras().layers
-    convolutions = (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D)
     # XLA makes what was normalised again, and some of the rest as well; the graph executor keeps all of it.
-    kinds = convolutions if compiled else (*convolutions, layers.BatchNormalization)
-    read = {id(layer.input): layer.input for layer in model.layers if isinstance(layer, kinds)}
+    keeps = _convolves if compiled else _keeps_what_it_reads
+    every = [tensor for layer in model.layers if keeps(layer) for tensor in keras().tree.flatten(layer.input)]
+    read = {id(tensor): tensor for tensor in every}
     activations = sum(4 * batch * math.prod(tensor.shape[1:]) for tensor in read.values())
     return int(_RESIDENT_BYTES * model.count_params() + activations // (2 if compiled else 1))
+
+
+def _convolves(layer: Any) -> bool:
+    layers = keras().layers
+    return isinstance(layer, (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D))
+
+
+def _keeps_what_it_reads(layer: Any) -> bool:
+    """Whether the gradient is computed from what the layer reads; that of ReLU is from what it gives."""
+    layers, activations = keras().layers, keras().activations
+    if isinstance(layer, layers.Activation):
+        return layer.activation in (activations.silu, activations.gelu)
+    return _convolves(layer) or isinstance(layer, (layers.BatchNormalization, layers.Multiply))
 
 
 def _refuse_shape(shape: Any) -> tuple[int, ...]:
