@@ -4,7 +4,8 @@ Usage:
     python benchmarks/accuracy.py TRUTH.json [--json OUT.json] [--only ResNet] [--regime graph] [--method liveness]
 
 A truth file is a list of cases: `model`, `size`, `batch`, `jit`, and where they differ from the default `optimizer`,
-`policy`, `accum` and `limit_mb`; measured is `steady_peak` in bytes. Cases without it failed on the GPU: left out.
+`policy`, `accum`, `limit_mb` and `workspace_mb` (a cap on workspaces). Measured are, in bytes, `steady_peak` and, in some
+files, `first_peak`. Cases without `steady_peak` failed on the GPU: left out.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,10 +33,11 @@ from rich.table import Table
 
 import memfit
 from memfit.framework import installed_version, tensorflow_distribution
+from memfit.hardware.scratch import capped
 from memfit.units import MIB, format_size
 
 # What makes a case, in the order of its name; everything else in a row was measured.
-_CASE = ("model", "size", "batch", "optimizer", "policy", "accum", "jit", "limit_mb", "env")
+_CASE = ("model", "size", "batch", "optimizer", "policy", "accum", "jit", "limit_mb", "workspace_mb", "env")
 _PIPE_WIDTH = 220
 
 
@@ -48,6 +51,10 @@ class Outcome:
     predicted_bytes: int | None = None
     low_bytes: int | None = None
     high_bytes: int | None = None
+    measured_first_bytes: int | None = None
+    predicted_first_bytes: int | None = None
+    first_low_bytes: int | None = None
+    first_high_bytes: int | None = None
     method: str | None = None
     seconds: float | None = None
     failure: str | None = None
@@ -64,8 +71,7 @@ class Outcome:
         parts += [self.case[key] for key in ("optimizer", "policy") if self.case.get(key) not in (None, "adam")]
         if self.case.get("accum"):
             parts.append(f"accum {self.case['accum']}")
-        if self.case.get("limit_mb"):
-            parts.append(f"limit {self.case['limit_mb']}")
+        parts += [f"{key[:-3]} {self.case[key]}" for key in ("limit_mb", "workspace_mb") if self.case.get(key)]
         return " ".join([*parts, *(f"{name}={value}" for name, value in (self.case.get("env") or {}).items())])
 
     @property
@@ -74,6 +80,22 @@ class Outcome:
         if self.low_bytes is None or self.high_bytes is None:
             return False
         return self.low_bytes <= self.measured_bytes <= self.high_bytes
+
+    @property
+    def first_inside(self) -> bool:
+        """Whether the band of the first step holds what was measured."""
+        bounds = self.first_low_bytes, self.measured_first_bytes, self.first_high_bytes
+        if None in bounds:
+            return False
+        low, measured, high = (bound or 0 for bound in bounds)
+        return low <= measured <= high
+
+    @property
+    def first_error(self) -> float | None:
+        """The relative error of the first step's prediction."""
+        if self.predicted_first_bytes is None or not self.measured_first_bytes:
+            return None
+        return self.predicted_first_bytes / self.measured_first_bytes - 1
 
     def error(self, predicted: int | None) -> float | None:
         """The relative error of a prediction."""
@@ -87,7 +109,8 @@ class Outcome:
             "grappler_error": self.error(self.grappler_bytes),
             "model_profiler_error": self.error(self.model_profiler_bytes),
         }
-        return {"name": self.name, **asdict(self), **errors, "inside": self.inside}
+        first = {"first_error": self.first_error, "first_inside": self.first_inside}
+        return {"name": self.name, **asdict(self), **errors, "inside": self.inside, **first}
 
 
 # Who is asked beside memfit, and where the answer is kept. Grappler comes last: it builds models that are not built.
@@ -137,6 +160,30 @@ def summaries(outcomes: Sequence[Outcome]) -> Iterator[Summary]:
             )
 
 
+def first_step_summaries(outcomes: Sequence[Outcome]) -> Iterator[Summary]:
+    """Each regime's first step, with a cap on workspaces and without."""
+    for regime in sorted({outcome.regime for outcome in outcomes}):
+        for has_cap in (False, True):
+            ours = [
+                outcome
+                for outcome in outcomes
+                if outcome.regime == regime
+                and bool(outcome.case.get("workspace_mb")) == has_cap
+                and outcome.measured_first_bytes
+            ]
+            errors = [outcome.first_error for outcome in ours if outcome.first_error is not None]
+            if errors:
+                yield Summary(
+                    regime=regime,
+                    predictor=f"memfit, first step{', capped' if has_cap else ''}",
+                    cases=len(ours),
+                    unanswered=len(ours) - len(errors),
+                    median_error=statistics.median(map(abs, errors)),
+                    worst_error=max(errors, key=abs),
+                    inside_share=sum(each.first_inside for each in ours) / len(ours),
+                )
+
+
 def expected_regime(row: Row) -> str:
     """What the case ran as on the GPU."""
     return "xla" if row["jit"] and row["model"] not in NOT_COMPILED else "graph"
@@ -184,28 +231,33 @@ def predict(row: Row, gpu: memfit.GPU) -> Outcome:
 
 def _unpredicted(row: Row) -> Outcome:
     case = {key: row[key] for key in _CASE if row.get(key) is not None}
-    return Outcome(case, expected_regime(row), row["steady_peak"])
+    return Outcome(case, expected_regime(row), row["steady_peak"], measured_first_bytes=row.get("first_peak"))
 
 
 def _predict(outcome: Outcome, model: Any, gpu: memfit.GPU) -> Outcome:
     case = outcome.case
     batch = batch_of(case, model)
     started = time.perf_counter()
-    estimate = memfit.estimate(
-        model,
-        batch_size=case["batch"],
-        gpu=gpu,
-        jit=case.get("jit", False),
-        data=batch if len(batch) > 1 else batch[0],
-        resident=resident_bytes(case, model),
-    )
-    peak = estimate.limited(case["limit_mb"] * MIB) if case.get("limit_mb") else estimate.steady_peak
+    with capped(case["workspace_mb"] * MIB) if case.get("workspace_mb") else nullcontext():
+        estimate = memfit.estimate(
+            model,
+            batch_size=case["batch"],
+            gpu=gpu,
+            jit=case.get("jit", False),
+            data=batch if len(batch) > 1 else batch[0],
+            resident=resident_bytes(case, model),
+        )
+        peak = estimate.limited(case["limit_mb"] * MIB) if case.get("limit_mb") else estimate.steady_peak
+        first = estimate.first_step_peak
     outcome = replace(outcome, seconds=time.perf_counter() - started, method=estimate.method)
     if estimate.regime != outcome.regime:
         return replace(outcome, failure=f"predicted for the {estimate.regime} regime, measured in {outcome.regime}")
     if peak is None:
         return replace(outcome, failure="predicted not to fit")
-    return replace(outcome, predicted_bytes=peak.value, low_bytes=peak.low, high_bytes=peak.high)
+    outcome = replace(outcome, predicted_bytes=peak.value, low_bytes=peak.low, high_bytes=peak.high)
+    if case.get("limit_mb"):
+        return outcome
+    return replace(outcome, predicted_first_bytes=first.value, first_low_bytes=first.low, first_high_bytes=first.high)
 
 
 def ask_baselines(row: Row, gpu: memfit.GPU) -> Outcome:
@@ -319,7 +371,7 @@ def record(outcomes: Sequence[Outcome], skipped: int, arguments: argparse.Namesp
             "model-profiler": None if arguments.no_baselines else f"formula of {MODEL_PROFILER}",
         },
         "skipped": skipped,
-        "summary": [asdict(each) for each in summaries(outcomes)],
+        "summary": [asdict(each) for each in (*summaries(outcomes), *first_step_summaries(outcomes))],
         "cases": [outcome.to_dict() for outcome in outcomes],
     }
 
@@ -377,7 +429,7 @@ def main() -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=_PIPE_WIDTH)
     console.print(cases_table(outcomes))
-    console.print(summary_table(summaries(outcomes)))
+    console.print(summary_table((*summaries(outcomes), *first_step_summaries(outcomes))))
     console.print(f"{len(rows) - len(measured)} of {len(rows)} rows have no measured peak and were left out.")
     for outcome in outcomes:
         reasons = [f"{baseline}: {reason}" for baseline, reason in outcome.baseline_failures.items()]
