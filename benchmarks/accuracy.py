@@ -4,8 +4,8 @@ Usage:
     python benchmarks/accuracy.py TRUTH.json [--json OUT.json] [--only ResNet] [--regime graph] [--method liveness]
 
 A truth file is a list of cases: `model`, `size`, `batch`, `jit`, and where they differ from the default `optimizer`,
-`policy`, `accum`, `limit_mb` and `workspace_mb` (a cap on workspaces). Measured are, in bytes, `steady_peak` and, in some
-files, `first_peak`. Cases without `steady_peak` failed on the GPU: left out.
+`policy`, `accum`, `limit_mb` and `workspace_mb` (a cap on workspaces). Measured are `steady_peak` and in some files
+`first_peak`, in bytes. Cases without `steady_peak` failed on the GPU: left out.
 """
 
 import argparse
