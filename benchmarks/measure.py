@@ -81,13 +81,15 @@ def _predicted(row: Row, model: Any) -> dict[str, Any]:
         data=batch if len(batch) > 1 else batch[0],
         resident=resident_bytes(row, model),
     )
-    peak = estimate.steady_peak
+    peak, first = estimate.steady_peak, estimate.first_step_peak
     return {
         "method": estimate.method,
         "predicted": peak.value,
         "low": peak.low,
         "high": peak.high,
-        "predicted_first": estimate.first_step_peak.value,
+        "predicted_first": first.value,
+        "first_low": first.low,
+        "first_high": first.high,
         "predicting_seconds": round(time.perf_counter() - began, 1),
     }
 

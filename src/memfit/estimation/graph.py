@@ -136,7 +136,10 @@ class GraphModel:
         result, programs = max(runs, key=lambda run: run[0].steady_peak)
         at = result.peak_program
         peaks = sorted(peaks) + ([limit] if out_of_memory else [])
-        scratch = 0 if on_gpu or usable_cores() <= _MOST_THREADS else _largest_scratch(programs)
+        if self._trials:
+            scratch = self._trials.most_beyond_steady(self.step, batch) if band else 0
+        else:
+            scratch = _largest_scratch(programs) if usable_cores() > _MOST_THREADS else 0
         return GraphPrediction(result, programs[at], self._outcomes()[at], tuple(peaks), scratch)
 
     def trials_are_known(self, batch: int) -> bool:

@@ -16,7 +16,7 @@ from memfit.estimation.xla.card import is_here
 from memfit.hardware import scratch
 from memfit.hardware.catalog import GPU
 from memfit.hardware.cudnn import Kernel, Problem, kernels
-from memfit.hardware.transforms import fourier_engine
+from memfit.hardware.transforms import fourier_engine, winograd_gradient
 from memfit.trace.step import Step
 
 # TensorFlow gives depthwise convolutions to cuDNN in half precision, with these windows (depthwise_conv_op.cc).
@@ -55,6 +55,15 @@ class Trials:
             return trial(conv, [size for size in sizes if size <= self._limit], chosen)
 
         return workspace
+
+    def most_beyond_steady(self, step: Step, batch: int) -> int:
+        """The most that a filter gradient takes beyond what is likely, should Winograd's kernel be the fastest."""
+        beyond = 0
+        for index in range(len(step.ops)):
+            conv = _on_cudnn(step, index, batch)
+            if conv and conv.problem and (size := winograd_gradient(conv.problem)) <= self._limit:
+                beyond = max(beyond, size - self._steady(step, index, batch))
+        return beyond
 
     def are_known(self, step: Step, batch: int) -> bool:
         """Whether cuDNN said what is tried, or there is nothing to try."""

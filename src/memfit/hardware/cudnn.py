@@ -14,10 +14,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -193,18 +192,15 @@ def _library() -> Path | None:
     version = cudnn_version()
     if version is None or version < _OLDEST:
         return None
-    return next(iter(_files("nvidia.cudnn", "libcudnn.so.9")), None)
+    return next(_installed("cudnn/lib/libcudnn.so.9"), None)
 
 
 def _needed_libraries() -> list[Path]:
     """What cuDNN opens by name when it is asked."""
-    return [*_files("nvidia.cublas", "libcublasLt.so.*"), *_files("nvidia.cu13", "libcublasLt.so.*")]
+    return [*_installed("cublas/lib/libcublasLt.so.*"), *_installed("cu13/lib/libcublasLt.so.*")]
 
 
-def _files(package: str, pattern: str) -> list[Path]:
-    try:
-        spec = find_spec(package)
-    except ModuleNotFoundError:
-        return []
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return [path for place in places for path in sorted(Path(place, "lib").glob(pattern))]
+def _installed(pattern: str) -> Iterator[Path]:
+    """Files of NVIDIA's packages; several of them make up the package `nvidia`, in any directory of the import path."""
+    for entry in dict.fromkeys(sys.path):
+        yield from sorted(Path(entry or ".", "nvidia").glob(pattern))

@@ -19,6 +19,7 @@ _COMPLEX, _FLOAT = 8, 4
 _ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 # Whole images are transformed up to this size; a gradient of images is transformed in tiles of the other, two at once.
 _SMALLEST_SIDE, _LARGEST_SIDE, _TILE_SIDE, _TILES_AT_ONCE = 16, 256, 32, 2
+_NARROW = 32
 _SMALLEST_STRIDED = 3
 """The smallest window of a strided convolution that is transformed."""
 # Winograd's filter gradients by window: outputs of a tile, the tile's side, and what samples are rounded up to.
@@ -30,9 +31,19 @@ def fourier_engine(problem: "Problem") -> int:
     return _FOURIER_WITH_BIAS if problem.adds_bias else _FOURIER[problem.kind]
 
 
-def is_transform(problem: "Problem", engine: int) -> bool:
-    """Whether a kernel is one of these; none of them was ever the fastest."""
-    return engine == fourier_engine(problem) or (problem.kind == "filter" and engine == _WINOGRAD_FILTER)
+def is_fourier(problem: "Problem", engine: int) -> bool:
+    """Whether a kernel is the one with Fourier transforms; it was never the fastest."""
+    return engine == fourier_engine(problem)
+
+
+def winograd_gradient(problem: "Problem") -> int:
+    """The workspace of Winograd's filter gradient where it may be the fastest, else 0.
+
+    On an H200 it was chosen for 3 of 512 channels in one of two runs (1876 MiB), and for 32 of 128.
+    """
+    if problem.kind != "filter" or min(problem.image[1], problem.filter[0]) > _NARROW:
+        return 0
+    return dict(kernels_left_out(problem)).get(_WINOGRAD_FILTER, 0)
 
 
 def kernels_left_out(problem: "Problem") -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from memfit.hardware.cudnn import Problem
-from memfit.hardware.transforms import fourier_engine, is_transform, kernels_left_out
+from memfit.hardware.transforms import fourier_engine, is_fourier, kernels_left_out, winograd_gradient
 
 
 def problem(kind, samples, channels, size, outputs, window, *, stride=1, dtype="f32", last=False, bias=False):
@@ -67,5 +67,11 @@ def test_convolutions_without_such_kernels(asked):
 
 
 def test_a_number_means_another_kernel_in_another_gradient():
-    assert is_transform(problem("input", 8, 32, 56, 64, 3), 50)
-    assert not is_transform(problem("filter", 8, 32, 56, 64, 3), 50)
+    assert is_fourier(problem("input", 8, 32, 56, 64, 3), 50)
+    assert not is_fourier(problem("filter", 8, 32, 56, 64, 3), 50)
+
+
+def test_winograds_filter_gradient_may_be_chosen_for_few_channels():
+    # The last layer of a generator took 1876 MiB for it.
+    assert winograd_gradient(problem("filter", 64, 512, 64, 3, 5, last=True)) >> 20 == 1876
+    assert winograd_gradient(problem("filter", 64, 512, 64, 64, 5, last=True)) == 0

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from memfit.estimation.xla.convolution import Convolution
 from memfit.hardware.catalog import GPU
 from memfit.hardware.cudnn import Kernel, Problem, kernels
-from memfit.hardware.transforms import is_transform
+from memfit.hardware.transforms import is_fourier, winograd_gradient
 from memfit.units import KIB
 
 # One tile of float32 partial sums, 128 x 128 or 128 x 256.
@@ -62,7 +62,7 @@ def workspace(convolution: Convolution, multiprocessors: int, offered: Sequence[
         multiprocessors: Of the GPU; partial sums are kept for each.
         offered: The kernels cuDNN offers for it, where it could be asked.
     """
-    sizes = [kernel.workspace for kernel in offered if not is_transform(convolution.problem, kernel.engine)]
+    sizes = [kernel.workspace for kernel in offered if not is_fourier(convolution.problem, kernel.engine)]
     return _of_kernels(convolution, multiprocessors, sizes) if sizes else _of_shapes(convolution, multiprocessors)
 
 
@@ -74,7 +74,8 @@ def _of_kernels(convolution: Convolution, multiprocessors: int, sizes: Sequence[
         return Workspace(min(near), min(near), max(min(near), _partial_sums(convolution, multiprocessors).high))
     copied = convolution.image.size + convolution.output.size
     if convolution.kind == "backward_filter":
-        return _of_filter_kernels(convolution, multiprocessors, near)
+        gradient = _of_filter_kernels(convolution, multiprocessors, near)
+        return replace(gradient, high=max(gradient.high, winograd_gradient(convolution.problem)))
     if _taps(convolution) == 1:
         first = min(sizes[:3])
     few = min(convolution.channels) < _FEWEST_CHANNELS
