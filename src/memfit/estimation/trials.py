@@ -1,6 +1,6 @@
 """What the first step tries out in the graph regime: every kernel that cuDNN offers for each convolution."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from memfit.estimation.workspace import (
     DEPTHWISE,
@@ -35,7 +35,7 @@ class Trials:
         self._gpu, self._steady = gpu, steady
         self._limit = scratch.cap()
         self._otherwise = autotuning_workspace(gpu.compute_capability)
-        self._asked: tuple[Step, int, dict[Problem, tuple[Kernel, ...]]] | None = None
+        self._asked: tuple[int, Mapping[Problem, tuple[Kernel, ...]]] | None = None
 
     def of_one_run(self) -> FirstWorkspace:
         """What each operation takes, asked in the order of a run: the same convolution is timed once."""
@@ -69,11 +69,12 @@ class Trials:
         """Whether cuDNN said what is tried, or there is nothing to try."""
         return self._kernels(step, batch) != {} or not any(_problems(step, batch))
 
-    def _kernels(self, step: Step, batch: int) -> dict[Problem, tuple[Kernel, ...]]:
-        if self._asked is None or self._asked[0] is not step or self._asked[1] != batch:
+    def _kernels(self, step: Step, batch: int) -> Mapping[Problem, tuple[Kernel, ...]]:
+        """What cuDNN offers at the batch size asked for first; asking takes a second, and others are searched through."""
+        if self._asked is None:
             problems = list(_problems(step, batch))
-            self._asked = step, batch, kernels(problems, self._gpu, on_card=is_here(self._gpu)) if problems else {}
-        return self._asked[2]
+            self._asked = batch, kernels(problems, self._gpu, on_card=is_here(self._gpu)) if problems else {}
+        return self._asked[1] if self._asked[0] == batch else {}
 
 
 def _problems(step: Step, batch: int) -> Iterator[Problem]:
