@@ -70,7 +70,7 @@ class Trials:
         return self._kernels(step, batch) != {} or not any(_problems(step, batch))
 
     def _kernels(self, step: Step, batch: int) -> Mapping[Problem, tuple[Kernel, ...]]:
-        """What cuDNN offers at the batch size asked for first; asking takes a second, and others are searched through."""
+        """What cuDNN offers at the batch size asked for first: asking takes a second, and a search asks for many."""
         if self._asked is None:
             problems = list(_problems(step, batch))
             self._asked = batch, kernels(problems, self._gpu, on_card=is_here(self._gpu)) if problems else {}
