@@ -10,18 +10,18 @@ trap 'rm -f "$said"' EXIT
 
 show() { printf '\n$ %s\n' "$*"; }
 
-echo "A U-Net, trained at batch 32 in plain Keras where there are 220 MiB:"
+echo "A U-Net, trained at batch 32 in plain Keras where there are 150 MiB:"
 show python examples/train_unet.py
-if TF_CPU_ALLOCATOR_USE_BFC=1 TF_CPU_BFC_MEM_LIMIT_IN_MB=220 python examples/train_unet.py 2> "$said"; then
+if TF_CPU_ALLOCATOR_USE_BFC=1 TF_CPU_BFC_MEM_LIMIT_IN_MB=150 python examples/train_unet.py 2> "$said"; then
   echo "It fitted, which it should not have."
   exit 1
 fi
 grep -m 1 "OOM when allocating" "$said"
 
 printf '\nThe same script, not a line changed, with the same batch:\n'
-show memfit run --budget 220MiB examples/train_unet.py
+show memfit run --budget 150MiB examples/train_unet.py
 # Without what TensorFlow says at its start whatever its log level is.
-memfit run --budget 220MiB --record "$record" --force examples/train_unet.py 2>&1 | sed -u "/^WARNING: All log/d; /^I0000/d"
+memfit run --budget 150MiB --record "$record" --force examples/train_unet.py 2>&1 | sed -u "/^WARNING: All log/d; /^I0000/d"
 
 show memfit report
 memfit report "$record" -o "$page" --force
