@@ -17,24 +17,33 @@ NO_LIMIT = 2**50
 
 
 @dataclass(frozen=True)
+class _Order:
+    """An order in which a step's operations run."""
+
+    seed: int | None = None
+    """Perturbs the order of dispatch; `None` is the plain order."""
+    threads: int = 1
+    """How many operations run at once."""
+
+
+@dataclass(frozen=True)
 class _Variant:
     """One way in which steps may run."""
 
-    seeds: tuple[int | None, ...] = (None,)
-    """Perturb the order of dispatch, one step after the other; `None` is the plain order."""
+    orders: tuple[_Order, ...] = (_Order(),)
+    """The orders of one step after the other."""
     descending: bool = False
     """Whether regions are handed out at descending addresses, by a GPU's driver or the system."""
-    threads: int = 1
-    """How many operations run at once."""
 
     @property
     def is_plain(self) -> bool:
         """Whether all steps keep the plain order."""
-        return self.seeds == (None,)
+        return all(order.seed is None for order in self.orders)
 
 
 # A GPU's runs differ in order and addresses; a CPU's order differs more.
-_ON_GPU = (_Variant(), _Variant(descending=True), _Variant((0,)), _Variant((0,), descending=True))
+_PERTURBED = (_Order(0),)
+_ON_GPU = (_Variant(), _Variant(descending=True), _Variant(_PERTURBED), _Variant(_PERTURBED, descending=True))
 # More threads than this find nothing to do in a step that is one chain of layers, as a rule.
 _MOST_THREADS = 4
 _SEEDS = 5
@@ -43,17 +52,16 @@ _SEEDS = 5
 def _on_cpu() -> tuple[_Variant, ...]:
     """The order of a CPU's threads differs from step to step, and so what each step leaves of free chunks.
 
-    It has one region where memfit measures or runs a script, and else regions below each other.
+    It has one region where memfit measures or runs a script, and else regions below each other. Where other processes
+    need its cores, one thread may do all the work of a step.
     """
     threads = min(usable_cores(), _MOST_THREADS)
-    seeds = tuple(range(_SEEDS))
+    plain, *perturbed = (_Order(seed, threads) for seed in (None, *range(_SEEDS)))
+    alone = (_Order(), _Order(_SEEDS))
+    mixed = tuple(each for pair in zip(perturbed, alone * _SEEDS, strict=False) for each in pair)
     return (
-        _Variant(threads=threads),
-        *(_Variant((seed,), threads=threads) for seed in seeds),
-        _Variant(),
-        _Variant((_SEEDS,)),
-        _Variant(threads=threads, descending=True),
-        _Variant(seeds, threads=threads, descending=True),
+        *(_Variant((order,)) for order in (plain, *perturbed, *alone)),
+        *(_Variant(orders, descending=True) for orders in ((plain,), tuple(perturbed), mixed)),
     )
 
 
@@ -87,7 +95,7 @@ class GraphModel:
         self._steady: Workspace = steady_workspace(capability) if gpu else cpu_workspace
         self._trials = Trials(gpu, self._steady) if gpu else None
         self._programs_of: int | None = None
-        self._kept: dict[tuple[int | None, int], tuple[list[Program], Program]] = {}
+        self._kept: dict[_Order, tuple[list[Program], Program]] = {}
 
     def predict(self, batch: int, *, limit: int, growth: bool, resident: int = 0, band: bool = True) -> GraphPrediction:
         """Replay the step.
@@ -150,16 +158,16 @@ class GraphModel:
         """The steady programs and the first one, kept for the batch size asked for last."""
         if self._programs_of != batch:
             self._kept, self._programs_of = {}, batch
-        kept = [self._in_order(batch, seed, variant.threads) for seed in variant.seeds]
+        kept = [self._in_order(batch, order) for order in variant.orders]
         return [program for steady, _ in kept for program in steady], kept[0][1]
 
-    def _in_order(self, batch: int, seed: int | None, threads: int) -> tuple[list[Program], Program]:
-        if (seed, threads) not in self._kept:
-            walk = partial(lifetimes, batch=batch, seed=seed, threads=threads)
+    def _in_order(self, batch: int, order: _Order) -> tuple[list[Program], Program]:
+        if order not in self._kept:
+            walk = partial(lifetimes, batch=batch, seed=order.seed, threads=order.threads)
             steady = [walk(step, workspace=self._steady) for step in self._outcomes()]
             tried = self._trials.of_one_run() if self._trials else cpu_workspace
-            self._kept[seed, threads] = steady, walk(self.step, workspace=tried, first=True)
-        return self._kept[seed, threads]
+            self._kept[order] = steady, walk(self.step, workspace=tried, first=True)
+        return self._kept[order]
 
     def _outcomes(self) -> list[Step]:
         return [self.step, self.step.otherwise] if self.step.otherwise else [self.step]

@@ -167,7 +167,9 @@ class _Walk:
                 constants[number] = buffer
                 self.program.constants.append(self.sizes[number][0])
         self.constants = constants
-        if self.step.device == "CPU" and not self.step.has_loops:
+        # A loop made straight is a long chain, which threads seldom share: only some orders let them.
+        is_perturbed = self.random is not None and self.threads > 1
+        if self.step.device == "CPU" and (is_perturbed or not self.step.has_loops):
             self._run_in_pool()
         else:
             self._run_inline()
