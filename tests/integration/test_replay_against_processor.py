@@ -106,7 +106,9 @@ def test_onednn_keeps_within_the_band(build, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_loop_keeps_as_much_as_the_first_steps_show(in_one_order):
-    # Once its kernels have proved cheap, the executor no longer sends them to its pool: later steps take 11 or 17 MiB.
+def test_a_loop_keeps_within_the_band_whether_its_sums_wait_or_not(in_one_order):
+    # The first steps take 11 MiB. Once its kernels have proved cheap, the executor no longer sends them to its pool:
+    # later steps take 11 or 17.
     predicted, measured = predicted_and_measured(lstm)
-    assert predicted.steady_peak.low <= measured.first_step_peak <= predicted.steady_peak.high
+    for peak in (measured.first_step_peak, measured.steady_peak):
+        assert predicted.steady_peak.low <= peak <= predicted.steady_peak.high
