@@ -67,6 +67,6 @@ def test_other_cards_are_described_well_enough(name):
 
 
 def test_a_convolution_that_cannot_be_is_left_out():
-    impossible = replace(STEM, output=(32, 64, 999, 999))
-    found = kernels([impossible, STEM], find_gpu("H200"))
+    impossible, of_bytes = replace(STEM, output=(32, 64, 999, 999)), replace(STEM, dtype="s8")
+    found = kernels([impossible, of_bytes, STEM], find_gpu("H200"))
     assert list(found) == [STEM]

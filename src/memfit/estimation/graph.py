@@ -78,7 +78,8 @@ class GraphPrediction:
     steady_peaks: tuple[int, ...]
     """The steady peaks of all replays, lowest first; the limit for one that ran out of memory in another order."""
     scratch: int = 0
-    """The most that the operation of one more thread may hold at the same time, where not all threads are replayed."""
+    """The most that may be held besides: by the operation of one more thread, where not all threads are replayed, or by
+    another convolution kernel than the likely one."""
 
 
 class GraphModel:

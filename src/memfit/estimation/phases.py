@@ -31,13 +31,14 @@ _LOOP_MARGINS = {"GPU": (0.0, 0.4), "CPU": (0.1, 0.0)}
 # A CPU's threads interleave in more ways than are replayed, and leave other free chunks: of 234 runs of 20 networks on
 # two busy cores seven took 1.12 to 1.26 times the highest replay, the others at most 1.1 times.
 _CPU_MARGIN = 0.1
-# What the first step tries, as cuDNN lists it: 56 networks on an H200 took 0.78 to 1.07 times the prediction, in the
-# middle 1.00. Where cuDNN cannot be asked, kernels that transform nothing are unknown: up to 1.74 times.
+# What the first step tries, as cuDNN lists it: 56 steps without a cap on an H200 took 0.78 to 1.07 times what was
+# predicted, in the middle 1.00. Where cuDNN cannot be asked, kernels that transform nothing are unknown: up to 1.74 times.
 _FIRST_STEP_BAND, _FIRST_STEP_HIGH = (0.75, 1.1), 1.8
-# In its first step XLA does not write all new weights over the old ones: up to 1.25 times the weights more in 40 models
-# on an H200, in the middle 0.3.
+# In its first step XLA does not write all new weights over the old ones: 0.5 to 1.25 times the weights more in ten
+# models on an H200, 0.1 to 0.5 times in ten others. The share between them moves the prediction by 1 % or less.
 _FIRST_WEIGHTS, _FIRST_WEIGHTS_HIGH = 0.3, 1.3
-# What XLA tries, as cuDNN lists it: 40 networks on an H200 took 0.92 to 1.33 times the prediction, in the middle 1.0.
+# What XLA tries, as cuDNN lists it: 39 of 40 steps on an H200 took 0.92 to 1.33 times what was predicted, in the middle
+# 1.0; one took a quarter, beside twelve other processes.
 # Where cuDNN cannot be asked, up to 6.3 times the steady peak (a U-Net), but not without Fourier kernels.
 _XLA_TRIALS_BAND, _XLA_AUTOTUNING_HIGH = (0.75, 1.35), 6.5
 # Timing kernels again takes about the same: at most this many times, in five networks on an H200.

@@ -43,13 +43,15 @@ class Trials:
 
         def workspace(step: Step, index: int, batch: int) -> Trial | int:
             conv = _on_cudnn(step, index, batch)
-            offered = self._kernels(step, batch).get(conv.problem) if conv and conv.problem else None
-            if conv is None or conv.problem is None or not offered:
+            if conv is None or conv.problem is None:
                 return self._otherwise(step, index, batch)
             chosen = self._steady(step, index, batch)
             if conv.problem in timed:
                 return chosen
             timed.add(conv.problem)
+            offered = self._kernels(step, batch).get(conv.problem)
+            if not offered:
+                return self._otherwise(step, index, batch)
             left_out = fourier_engine(conv.problem) if scratch.leaves_fft_kernels_out() else None
             sizes = [kernel.workspace for kernel in offered if kernel.engine != left_out]
             return trial(conv, [size for size in sizes if size <= self._limit], chosen)

@@ -126,6 +126,8 @@ class Cudnn:
         *,
         kept: bool = True,
     ) -> ctypes.c_void_p:
+        if problem["dtype"] not in _DATA_TYPES:
+            raise CudnnError(f"no kernels are known for {problem['dtype']}")
         tensor = self._create(_TENSOR, made)
         if not kept:
             self._set(tensor, _IS_VIRTUAL, _TYPE_BOOLEAN, ctypes.byref(ctypes.c_bool(True)), 1)
