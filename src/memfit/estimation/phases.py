@@ -32,7 +32,8 @@ _LOOP_MARGINS = {"GPU": (0.0, 0.4), "CPU": (0.1, 0.0)}
 # two busy cores seven took 1.12 to 1.26 times the highest replay, the others at most 1.1 times.
 _CPU_MARGIN = 0.1
 # What the first step tries, as cuDNN lists it: 56 steps without a cap on an H200 took 0.78 to 1.07 times what was
-# predicted, in the middle 1.00. Where cuDNN cannot be asked, kernels that transform nothing are unknown: up to 1.74 times.
+# predicted, in the middle 1.00. Where cuDNN cannot be asked, kernels that transform nothing are unknown: up to 1.74
+# times.
 _FIRST_STEP_BAND, _FIRST_STEP_HIGH = (0.75, 1.1), 1.8
 # In its first step XLA does not write all new weights over the old ones: 0.5 to 1.25 times the weights more in ten
 # models on an H200, 0.1 to 0.5 times in ten others. The share between them moves the prediction by 1 % or less.
